@@ -1,0 +1,1 @@
+"""One module a subcommand; each has `NAME`, `ABOUT`, `configure(parser)` and `run(arguments)`."""

@@ -1,0 +1,1 @@
+"""Runbooks (`*.yaml`), the deploy files that run them (`*.py`), and the engine."""
