@@ -109,7 +109,7 @@ def judge(check: Check, reading: Reading) -> Finding:
     for want in check.wants:
         value = Unknown(reading.unknown) if reading.unknown else _field(reading, want)
         truth, reason = _compare(want, value)
-        label = "" if want.field == check.fact.value else f"{want.field} "
+        label = "" if want.field in (check.fact.value, "is") else f"{want.field} "
         if truth is Truth.TRUE and several:
             reads.append(f"{label}{want.type.show(value)}")
         else:

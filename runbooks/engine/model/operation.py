@@ -111,6 +111,7 @@ class Preview:
     frees: Mapping[str, int] = field(default_factory=dict)
     files: int | None = None
     identity: str = ""
+    refused: bool = False
 
 
 class Operation(ABC):

@@ -1,0 +1,90 @@
+"""Read and print every fact of a runbook now; nothing is changed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from runbooks.engine.commands.opening import add_options, open_session
+from runbooks.engine.model.check import Finding, Truth
+from runbooks.engine.model.diagnostic import ExitCode
+from runbooks.engine.model.runbook import Step
+from runbooks.engine.plan.survey import Findings
+from runbooks.engine.run.event import Bus
+from runbooks.engine.view.json_lines import JsonLines
+from runbooks.engine.view.text import clock, make_console, printable
+
+ABOUT = "read and print every fact of a runbook now; change nothing"
+CONNECTS = True
+
+_MARKS = {Truth.TRUE: ("✔", "green"), Truth.FALSE: ("✘", "yellow"), Truth.UNKNOWN: ("?", "red")}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_options(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit 0 when every gate holds; 5 when one does not, 6 unknown, 4 unreachable."""
+    session = open_session(arguments, Bus([]))
+    fleet, survey = session.survey.fleet, session.survey
+    fleet.read_only(True)
+    fleet.connect(sorted(session.runbook.hosts | session.runbook.consulted))
+    units = survey.units()
+    found = survey.findings(units, survey.estimates(units))
+    if arguments.json:
+        stream = JsonLines(sys.stdout)
+        for step, host in units:
+            for part, finding in _each(found[step.id, host]):
+                stream.take(_record(step, host, part, finding))
+    else:
+        console = make_console()
+        for step, host in units:
+            console.print(Text(f"{step.id}  {host}", style="bold"))
+            for part, finding in _each(found[step.id, host]):
+                console.print(_line(part, finding, host))
+    gates = [found[step.id, host].requires for step, host in units if step.gate]
+    return ExitCode.worst(_code(finding) for requires in gates for finding in requires)
+
+
+def _each(findings: Findings) -> Iterator[tuple[str, Finding]]:
+    for part in ("requires", "ensures"):
+        for finding in getattr(findings, part):
+            yield part, finding
+
+
+def _line(part: str, finding: Finding, host: str) -> Text:
+    mark, style = _MARKS[finding.truth]
+    line = Text("  ")
+    line.append(mark, style=style)
+    elsewhere = f" on {finding.host}" if finding.host != host else ""
+    line.append(f" {part:<8} {printable(finding.sentence())}{elsewhere}  [{clock(finding.at)}]")
+    return line
+
+
+def _record(step: Step, host: str, part: str, finding: Finding) -> dict[str, object]:
+    return {
+        "v": 1,
+        "event": "check",
+        "step": step.id,
+        "host": host,
+        "part": part,
+        "check": finding.check.subject,
+        "read_on": finding.host,
+        "truth": finding.truth.value,
+        "wanted": finding.wanted,
+        "read": finding.read,
+        "reason": finding.reason,
+        "at": finding.at,
+    }
+
+
+def _code(finding: Finding) -> ExitCode:
+    if finding.truth is Truth.TRUE:
+        return ExitCode.DONE
+    if finding.truth is Truth.FALSE:
+        return ExitCode.PRECONDITION
+    return ExitCode.UNREACHABLE if finding.unreachable else ExitCode.FAILED

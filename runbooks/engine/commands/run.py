@@ -1,0 +1,81 @@
+"""Carry a runbook out: every step checked right before and right after it acts."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from types import FrameType
+
+from runbooks.engine.commands.opening import add_options, open_session
+from runbooks.engine.model.diagnostic import ExitCode
+from runbooks.engine.plan.plan import Plan
+from runbooks.engine.run.event import Bus
+from runbooks.engine.session import Session
+from runbooks.engine.view.json_lines import JsonLines, plan_record
+from runbooks.engine.view.plan import show_plan
+from runbooks.engine.view.progress import RunView
+from runbooks.engine.view.recap import show_recap
+from runbooks.engine.view.text import make_console
+
+ABOUT = "carry a runbook out; running it again is the resume"
+CONNECTS = True
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_options(parser)
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask before the run")
+    parser.add_argument(
+        "--approve",
+        action="append",
+        default=[],
+        metavar="STEP=DIGEST",
+        help="approve an irreversible step as the plan measured it",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    terminal = sys.stdin.isatty() and not arguments.json
+    bus = Bus([])
+    session = open_session(arguments, bus, approve=arguments.approve, asks=terminal)
+    plan = session.plan()
+    console = make_console()
+    if arguments.json:
+        stream = JsonLines(sys.stdout)
+        stream.take(plan_record(plan))
+        bus.add(stream)
+    else:
+        show_plan(plan, console)
+        bus.add(RunView(console, verbose=arguments.verbose))
+    if not arguments.yes and not _confirmed(plan, terminal):
+        return ExitCode.APPROVAL
+    stop_on_interrupt(session)
+    report = session.run()
+    if not arguments.json:
+        show_recap(report, session.runbook, console)
+    return report.code
+
+
+def _confirmed(plan: Plan, terminal: bool) -> bool:
+    """Ask; where nobody can answer, say how to go on without."""
+    if not terminal:
+        print("runbook run: not confirmed; without a terminal give -y", file=sys.stderr)
+        return False
+    print(f"Run {plan.runbook.name}? Only 'yes' goes on: ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip() == "yes"
+
+
+def stop_on_interrupt(session: Session) -> None:
+    """First Ctrl-C: stop after the step that runs. Second: leave at once; jobs go on."""
+
+    def interrupted(number: int, frame: FrameType | None) -> None:
+        if session.stop.is_set():
+            session.leave.set()
+            raise KeyboardInterrupt
+        session.stop.set()
+        print(
+            "\nStopping after this step; Ctrl-C again leaves at once, jobs go on.",
+            file=sys.stderr,
+        )
+
+    signal.signal(signal.SIGINT, interrupted)

@@ -1,0 +1,114 @@
+"""A plan as data: one row for each step and host, the disk ledger, the hosts that are down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from runbooks.engine.model.check import Finding
+from runbooks.engine.model.diagnostic import ExitCode
+from runbooks.engine.model.operation import Preview
+from runbooks.engine.model.runbook import Estimate, Runbook, Step
+
+__all__ = ["PENDING", "STUCK", "Balance", "Plan", "Row", "Status"]
+
+
+class Status(Enum):
+    """What a plan says of one step on one host."""
+
+    SATISFIED = "satisfied"  # ensures hold now
+    HOLDS = "holds"  # a gate whose requires hold now
+    WILL_RUN = "will run"
+    MAY_RUN = "may run"  # depends on a step that has not run
+    ATTACH = "will attach"  # its job lives on the host
+    NOT_WANTED = "not wanted"  # transient, and no dependent has to run
+    BLOCKED = "blocked"  # requires do not hold
+    UNKNOWN = "unknown"
+    UNREACHABLE = "unreachable"
+
+
+# Rows that change something, or that wait for one that does.
+PENDING = frozenset({Status.WILL_RUN, Status.MAY_RUN, Status.ATTACH})
+STUCK = frozenset({Status.BLOCKED, Status.UNKNOWN, Status.UNREACHABLE})
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One step on one host: what would happen and the facts that say why."""
+
+    step: Step
+    host: str
+    status: Status
+    reason: str
+    waits: tuple[str, ...] = ()
+    ensures: tuple[Finding, ...] = ()
+    requires: tuple[Finding, ...] = ()
+    preview: Preview | None = None
+    preview_problem: str = ""
+    estimate: Estimate | None = None
+    estimate_problem: str = ""
+    approval: str | None = None
+
+    @property
+    def acts(self) -> bool:
+        """Whether a run would change this host by this step (a gate never does)."""
+        return not self.step.gate and self.status in PENDING
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """The ledger of one filesystem, in bytes; `free` None where it could not be read."""
+
+    filesystem: str
+    roots: tuple[str, ...]
+    hosts: tuple[str, ...]
+    free: int | None
+    frees: int
+    writes: int
+    lowest: int | None
+    reserve: int
+    problem: str = ""
+
+    @property
+    def short(self) -> bool:
+        return self.lowest is not None and self.lowest < self.reserve
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All rows in the runbook's order."""
+
+    id: str
+    runbook: Runbook
+    rows: Sequence[Row]
+    ledger: Sequence[Balance] = ()
+    down: Mapping[str, str] = field(default_factory=dict)
+    begun: float = 0.0
+    ended: float = 0.0
+
+    def row(self, step: str, host: str) -> Row:
+        for row in self.rows:
+            if row.step.id == step and row.host == host:
+                return row
+        raise KeyError((step, host))
+
+    @property
+    def changes(self) -> int:
+        return sum(row.acts for row in self.rows)
+
+    def count(self, *statuses: Status) -> int:
+        return sum(row.status in statuses for row in self.rows)
+
+    @property
+    def code(self) -> ExitCode:
+        """0, or why a run could not go through: 4 unreachable, 5 blocked, 6 unknown."""
+        codes = {
+            Status.UNREACHABLE: ExitCode.UNREACHABLE,
+            Status.BLOCKED: ExitCode.PRECONDITION,
+            Status.UNKNOWN: ExitCode.FAILED,
+        }
+        found = {codes[row.status] for row in self.rows if row.status in codes}
+        if any(balance.short for balance in self.ledger):
+            found.add(ExitCode.PRECONDITION)
+        return ExitCode.worst(found)

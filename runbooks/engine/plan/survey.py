@@ -1,0 +1,212 @@
+"""Every fact that a runbook names, read now, for all steps and hosts at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runbooks.engine.binding import bind_args, bind_check, wants_estimate
+from runbooks.engine.fleet import Fleet
+from runbooks.engine.inquiry import Answer, Inquiry, inquire, read_checks
+from runbooks.engine.model.check import Check, Finding, Truth
+from runbooks.engine.model.host import Context
+from runbooks.engine.model.operation import OperationFailed, Preview
+from runbooks.engine.model.probe import Output, Shell
+from runbooks.engine.model.runbook import Act, Estimate, Runbook, Step
+from runbooks.engine.registry import Registry
+
+__all__ = ["Findings", "Survey", "estimates_of", "read_findings"]
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """The judged checks of one step on one host."""
+
+    requires: tuple[Finding, ...] = ()
+    ensures: tuple[Finding, ...] = ()
+
+    def truth(self, part: str) -> Truth:
+        """True only when all are; unknown weighs more than false."""
+        truths = [finding.truth for finding in getattr(self, part)]
+        for truth in (Truth.UNKNOWN, Truth.FALSE):
+            if truth in truths:
+                return truth
+        return Truth.TRUE
+
+
+Unit = tuple[str, str]  # step id, host name
+
+
+@dataclass
+class Survey:
+    """Reads for one runbook on one fleet; `planning` lets costly facts answer cheaply."""
+
+    runbook: Runbook
+    registry: Registry
+    fleet: Fleet
+    project: Path
+    now: Callable[[], float] = time.time
+
+    def context(self, step: Step, host: str) -> Context:
+        return Context(
+            host=self.fleet.hosts[host],
+            fleet=self.fleet.hosts,
+            project=self.project,
+            runbook=self.runbook.name,
+            step=step.id,
+        )
+
+    def units(self) -> list[tuple[Step, str]]:
+        """Every step on every host of it, in an order that respects `needs`."""
+        return [
+            (self.runbook.steps[step_id], host)
+            for step_id in self.runbook.order
+            for host in self.runbook.steps[step_id].hosts
+        ]
+
+    def estimates(self, units: Sequence[tuple[Step, str]]) -> dict[Unit, Answer[Estimate]]:
+        """The estimate of each unit that has one; computed ones are asked for."""
+        return estimates_of(self.registry, self.fleet, self.context, units)
+
+    def findings(
+        self,
+        units: Sequence[tuple[Step, str]],
+        estimates: Mapping[Unit, Answer[Estimate]],
+        *,
+        parts: Sequence[str] = ("requires", "ensures"),
+        planning: bool = False,
+    ) -> dict[Unit, Findings]:
+        """Requires and ensures of all units, in one round trip a host where facts allow it."""
+        return read_findings(
+            self.fleet, self.context, units, estimates, parts, planning=planning, now=self.now
+        )
+
+    def alive(self, units: Sequence[tuple[Step, str]]) -> dict[Unit, Answer[bool]]:
+        """Whether the job of each long unit lives now."""
+        asked = [(step, host) for step, host in units if step.do and step.do.operation.long]
+        inquiries = []
+        for step, host in asked:
+            act = _act(step)
+            context = self.context(step, host)
+            args = bind_args(act.args, context.host)
+            inquiries.append(Inquiry(host, act.operation.alive(args, context)))
+        answers = inquire(self.fleet, inquiries)
+        return {
+            (step.id, host): answer for (step, host), answer in zip(asked, answers, strict=True)
+        }
+
+    def previews(self, units: Sequence[tuple[Step, str]]) -> dict[Unit, Answer[Preview]]:
+        """What the operation of each unit would change, from a look at the world."""
+        inquiries = []
+        for step, host in units:
+            act = _act(step)
+            context = self.context(step, host)
+            args = bind_args(act.args, context.host)
+            inquiries.append(Inquiry(host, _previewing(act, args, context)))
+        answers = inquire(self.fleet, inquiries)
+        return {
+            (step.id, host): answer for (step, host), answer in zip(units, answers, strict=True)
+        }
+
+
+def _act(step: Step) -> Act:
+    if step.do is None:
+        raise ValueError(f"step {step.id} is a gate and has no operation")
+    return step.do
+
+
+def _previewing(
+    act: Act, args: Mapping[str, Any], context: Context
+) -> Generator[Shell, Output, Preview]:
+    """A refusal of the operation is part of its preview, not a fault."""
+    try:
+        return (yield from act.operation.preview(args, context))
+    except OperationFailed as refusal:
+        return Preview(summary=f"would be refused: {refusal}", refused=True)
+
+
+def estimates_of(
+    registry: Registry,
+    fleet: Fleet,
+    context: Callable[[Step, str], Context],
+    units: Sequence[tuple[Step, str]],
+) -> dict[Unit, Answer[Estimate]]:
+    """Written estimates as they are; computed ones from facts read now."""
+    known: dict[Unit, Answer[Estimate]] = {}
+    asked: list[Unit] = []
+    inquiries = []
+    for step, host in units:
+        if step.estimate is None:
+            continue
+        if step.estimate.source is None:
+            known[step.id, host] = Answer(value=step.estimate)
+            continue
+        place = context(step, host)
+        estimator = registry.estimators[step.estimate.source]
+        args = bind_args(step.estimate.args, place.host)
+        asked.append((step.id, host))
+        inquiries.append(Inquiry(host, estimator.compute(args, step, place)))
+    known.update(zip(asked, inquire(fleet, inquiries), strict=True))
+    return known
+
+
+def read_findings(
+    fleet: Fleet,
+    context: Callable[[Step, str], Context],
+    units: Sequence[tuple[Step, str]],
+    estimates: Mapping[Unit, Answer[Estimate]],
+    parts: Sequence[str],
+    *,
+    planning: bool,
+    now: Callable[[], float],
+) -> dict[Unit, Findings]:
+    """All checks of `parts` of all units, judged; the estimate's bytes put where asked for."""
+    asked: list[tuple[Check, Context]] = []
+    slots: list[tuple[Unit, str]] = []
+    judged: dict[Unit, dict[str, list[Finding]]] = {}
+    for step, host in units:
+        unit = (step.id, host)
+        judged[unit] = {"requires": [], "ensures": []}
+        place = context(step, host)
+        for part in parts:
+            for check in getattr(step, part):
+                bound, problem = _bound(check, place, estimates.get(unit))
+                if problem:
+                    judged[unit][part].append(_unknown(check, host, problem, now()))
+                    continue
+                asked.append((bound, place))
+                slots.append((unit, part))
+    for (unit, part), finding in zip(
+        slots, read_checks(fleet, asked, planning=planning, now=now), strict=True
+    ):
+        judged[unit][part].append(finding)
+    return {
+        unit: Findings(tuple(found["requires"]), tuple(found["ensures"]))
+        for unit, found in judged.items()
+    }
+
+
+def _bound(check: Check, context: Context, estimate: Answer[Estimate] | None) -> tuple[Check, str]:
+    """The check with its late references, or why one of them is not known."""
+    host = context.fleet[check.host] if check.host else context.host
+    if not wants_estimate(check):
+        return bind_check(check, host), ""
+    if estimate is None or estimate.value is None:
+        reason = estimate.unknown if estimate else "the step has no estimate"
+        return check, f"estimate: {reason}"
+    return bind_check(check, host, sum(estimate.value.writes.values())), ""
+
+
+def _unknown(check: Check, host: str, reason: str, at: float) -> Finding:
+    return Finding(
+        check=check,
+        truth=Truth.UNKNOWN,
+        wanted=", ".join(want.show() for want in check.wants),
+        read="unknown",
+        host=host,
+        at=at,
+        reason=reason,
+    )

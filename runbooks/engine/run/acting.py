@@ -1,0 +1,154 @@
+"""Performs the actions of an operation, one by one, with the intent journalled first."""
+
+from __future__ import annotations
+
+import shlex
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from runbooks.engine.fleet import Fleet, Unreachable
+from runbooks.engine.model.operation import (
+    Acting,
+    Action,
+    Command,
+    Delegate,
+    Progress,
+    Put,
+    Wait,
+)
+from runbooks.engine.model.probe import Output, Shell
+from runbooks.engine.run.event import Bus
+
+__all__ = ["Interrupted", "Performer", "TimedOut"]
+
+# How much of a command's output the journal keeps.
+_TAIL = 4000
+
+
+class Interrupted(Exception):
+    """The operator asked to leave; a job goes on, on its host."""
+
+
+class TimedOut(Exception):
+    """The step's time ran out."""
+
+
+@dataclass
+class Performer:
+    """Runs one operation's `act` on one host.
+
+    The intent is on the disk before the first mutating action, and only then. `deadline` is
+    in seconds of the monotonic clock, None without a timeout.
+    """
+
+    fleet: Fleet
+    bus: Bus
+    step: str
+    host: str
+    what: str
+    leave: threading.Event
+    deadline: float | None = None
+    sleep: Callable[[float], None] = time.sleep
+    on_progress: Callable[[Progress], None] | None = None
+    acted: bool = field(default=False, init=False)
+
+    def perform(self, acting: Acting) -> str:
+        """The operation's outcome text; raises OperationFailed, Unreachable, TimedOut, Interrupted."""
+        output: Output | None = None
+        error: Unreachable | None = None
+        while True:
+            try:
+                if error is not None:
+                    action = acting.throw(error)
+                elif output is None:
+                    action = next(acting)
+                else:
+                    action = acting.send(output)
+            except StopIteration as stop:
+                return str(stop.value or "")
+            output, error = None, None
+            try:
+                output = self._one(action)
+            except Unreachable as problem:
+                error = problem
+
+    def _one(self, action: Action) -> Output:
+        match action:
+            case Shell():
+                answer = self.fleet.ask([(action.host or self.host, action)])[0]
+                if isinstance(answer, Unreachable):
+                    raise answer
+                return answer
+            case Wait():
+                self._wait(action.seconds)
+                return Output(0)
+            case Progress():
+                self._report(action)
+                return Output(0)
+            case Command() | Put() | Delegate():
+                return self._mutate(action)
+
+    def _wait(self, seconds: float) -> None:
+        """Sleep in short pieces, so that an interrupt is heard."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            if self.leave.is_set():
+                raise Interrupted
+            if self.deadline is not None and time.monotonic() >= self.deadline:
+                raise TimedOut
+            self.sleep(min(left, 0.25))
+
+    def _report(self, progress: Progress) -> None:
+        if self.on_progress is not None:
+            self.on_progress(progress)
+        data: dict[str, Any] = {"text": progress.text}
+        for name in ("done", "total", "unit", "eta", "beat"):
+            value = getattr(progress, name)
+            if value not in (None, ""):
+                data[name] = value
+        self.bus.emit("progress", step=self.step, host=self.host, **data)
+
+    def _mutate(self, action: Command | Put | Delegate) -> Output:
+        if not self.acted:
+            self.bus.emit("intent", step=self.step, host=self.host, operation=self.what)
+            self.acted = True
+        if isinstance(action, Command):
+            action = replace(action, timeout=self._time_left(action.timeout))
+        begun = time.monotonic()
+        output = self.fleet.perform(self.host, action)
+        self.bus.emit(
+            "command",
+            step=self.step,
+            host=self.host,
+            command=describe(action),
+            exit=output.exit,
+            seconds=round(time.monotonic() - begun, 3),
+            stdout=output.stdout[-_TAIL:].decode(errors="replace"),
+            stderr=output.stderr[-_TAIL:],
+        )
+        if output.exit == 124 and self.deadline is not None and time.monotonic() >= self.deadline:
+            raise TimedOut
+        return output
+
+    def _time_left(self, own: int | None) -> int | None:
+        if self.deadline is None:
+            return own
+        left = int(self.deadline - time.monotonic())
+        if left <= 0:
+            raise TimedOut
+        return left if own is None else min(own, left)
+
+
+def describe(action: Command | Put | Delegate) -> str:
+    """The action on one line, without environment or content: there secrets may stand."""
+    match action:
+        case Command():
+            return action.label or (shlex.join(action.argv) if action.argv else "script")
+        case Put():
+            return f"write {action.path} ({len(action.content)} B, mode {action.mode})"
+        case Delegate():
+            name = getattr(action.operation, "__name__", "operation")
+            return action.label or f"pyinfra {name}"
