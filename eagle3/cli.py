@@ -45,6 +45,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except EagleError as error:
         print(f"eagle3 {arguments.subcommand}: {error}", file=sys.stderr)
         return error.exit_code
+    except ModuleNotFoundError as error:
+        # A controller has no pyarrow and no transformers; our own modules missing is a bug.
+        if error.name is None or error.name.split(".")[0] == "eagle3":
+            raise
+        print(
+            f"eagle3 {arguments.subcommand}: needs the Python package {error.name}\n"
+            "  install eagle3-runbooks[host], or [embedded] on a machine without a GPU",
+            file=sys.stderr,
+        )
+        return 5
     except KeyboardInterrupt:
         print(f"eagle3 {arguments.subcommand}: interrupted", file=sys.stderr)
         return 130

@@ -40,7 +40,7 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-    os.replace(partial, path)
+    partial.replace(path)
     fsync_folder(path.parent)
 
 
