@@ -1,0 +1,81 @@
+"""The `runbook` command line: parses, runs one subcommand, prints errors without a traceback."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+from runbooks.engine.model.diagnostic import ExitCode, RunbookError, did_you_mean
+
+__all__ = ["SUBCOMMANDS", "main"]
+
+SUBCOMMANDS = ("validate", "check", "plan", "run", "schema", "graph")
+# Commands that talk to hosts: gevent must patch the standard library before they are imported.
+CONNECTING = ("check", "plan", "run")
+
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"runbooks.engine.commands.{name}")
+
+
+def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """The parser; with `only`, the other subcommands stay unloaded."""
+    parser = argparse.ArgumentParser(
+        prog="runbook",
+        description="Runbooks whose steps check the world right before and right after they act.",
+    )
+    parser.add_argument("--version", action="version", version=f"runbook {_version()}")
+    subparsers = parser.add_subparsers(dest="subcommand", required=True, metavar="SUBCOMMAND")
+    for name in SUBCOMMANDS:
+        if only is not None and name != only:
+            subparsers.add_parser(name)
+            continue
+        module = _module(name)
+        module.configure(subparsers.add_parser(name, help=module.ABOUT, description=module.__doc__))
+    return parser
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("eagle3-runbooks")
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run; returns the exit code (`ExitCode`)."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    first = words[0] if words else ""
+    if first in CONNECTING or first in ("-h", "--help"):
+        from runbooks.engine.adapter.runtime import patch
+
+        patch()
+    if first and not first.startswith("-") and first not in SUBCOMMANDS:
+        hint = did_you_mean(first, SUBCOMMANDS)
+        print(f"runbook: error: no subcommand '{first}'; {hint}", file=sys.stderr)
+        return ExitCode.USAGE
+    arguments = build_parser(first if first in SUBCOMMANDS else None).parse_args(words)
+    try:
+        return int(_module(arguments.subcommand).run(arguments))
+    except RunbookError as error:
+        from runbooks.engine.view.diagnostics import show_diagnostics
+
+        show_diagnostics(error.diagnostics)
+        return int(error.code)
+    except KeyboardInterrupt:
+        print(f"runbook {arguments.subcommand}: interrupted", file=sys.stderr)
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        # Nobody reads any more; the interpreter's own flush at its end must not complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

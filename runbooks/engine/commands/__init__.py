@@ -1,0 +1,1 @@
+"""One module for each subcommand of `runbook`: ABOUT, configure(parser), run(arguments)."""

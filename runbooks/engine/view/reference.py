@@ -1,0 +1,98 @@
+"""The reference of facts, operations and estimators in Markdown, made from the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from runbooks.engine.model.fact import Argument, Fact
+from runbooks.engine.model.operation import Operation
+from runbooks.engine.model.values import Choice, ListOf, MapOf, ValueType
+from runbooks.engine.registry import Registry
+
+__all__ = ["reference"]
+
+_HEAD = """\
+# Facts, operations and estimators
+
+Made by `runbook reference --write` from the registry; do not edit.
+
+A check is `<fact>: {arguments, comparison}`. The field marked **value** compares by
+`eq ne lt le gt ge in matches` (and `within` for a tolerance); the other fields compare by
+equality under their own names. `host: NAME` reads another host than the step's. Volatile fields
+change without anybody acting, and may stand in `ensures` of a `transient` step only.
+"""
+
+
+def reference(registry: Registry) -> str:
+    """The whole document."""
+    lines = [_HEAD, "## Facts", ""]
+    for name in sorted(registry.facts):
+        lines.extend(_fact(registry.facts[name]))
+    lines += ["## Operations", ""]
+    for name in sorted(registry.operations):
+        lines.extend(_operation(registry.operations[name]))
+    lines += ["## Estimators", "", "`estimate: {from: NAME, …}`.", ""]
+    for name in sorted(registry.estimators):
+        estimator = registry.estimators[name]
+        lines += [f"### `{name}`", "", _cell(estimator.about), ""]
+        lines.extend(_arguments(estimator.arguments))
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _fact(fact: Fact) -> Iterator[str]:
+    yield from (f"### `{fact.name}`", "", _cell(fact.about), "")
+    yield from _arguments(fact.arguments)
+    yield from ("| field | type | | what it is |", "| --- | --- | --- | --- |")
+    for name, field in fact.fields.items():
+        marks = []
+        if name == fact.value:
+            marks.append("**value**")
+        if field.volatile:
+            marks.append("volatile")
+        if name in fact.defaults:
+            marks.append(f"default {fact.defaults[name]}")
+        kind = _type(field.type)
+        yield f"| `{name}` | {kind} | {', '.join(marks)} | {_cell(field.about)} |"
+    yield ""
+
+
+def _operation(operation: Operation) -> Iterator[str]:
+    yield from (f"### `{operation.name}`", "", _cell(operation.about))
+    remarks = []
+    if operation.destructive:
+        remarks.append("Destructive: its step needs `irreversible:` and `requires:`.")
+    if operation.long:
+        remarks.append("Long: `defaults.timeout` does not apply.")
+    if remarks:
+        yield from ("", " ".join(remarks))
+    yield ""
+    yield from _arguments(operation.arguments)
+
+
+def _arguments(arguments: Mapping[str, Argument]) -> Iterator[str]:
+    if not arguments:
+        return
+    yield from ("| argument | type | | what it is |", "| --- | --- | --- | --- |")
+    for name, argument in arguments.items():
+        if argument.required:
+            mark = "required"
+        elif argument.default is not None:
+            mark = f"default {argument.type.show(argument.default)}"
+        else:
+            mark = ""
+        yield f"| `{name}` | {_type(argument.type)} | {mark} | {_cell(argument.about)} |"
+    yield ""
+
+
+def _type(kind: ValueType) -> str:
+    if isinstance(kind, Choice):
+        return _cell(" or ".join(f"`{word}`" for word in kind.words))
+    if isinstance(kind, ListOf):
+        return f"list of {_type(kind.item)}"
+    if isinstance(kind, MapOf):
+        return f"mapping to {_type(kind.item)}"
+    return kind.name
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
