@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -13,9 +14,10 @@ from runbooks.engine.model.diagnostic import ExitCode, RunbookError, did_you_mea
 
 __all__ = ["SUBCOMMANDS", "main"]
 
-SUBCOMMANDS = ("validate", "check", "plan", "run", "schema", "graph")
+SUBCOMMANDS = ("validate", "check", "plan", "run", "schema", "reference", "graph")
 # Commands that talk to hosts: gevent must patch the standard library before they are imported.
 CONNECTING = ("check", "plan", "run")
+_HELP = ("-h", "--help")
 
 
 def _module(name: str) -> ModuleType:
@@ -48,11 +50,18 @@ def _version() -> str:
         return "(not installed)"
 
 
+def _print_anything() -> None:
+    """Let standard output escape what its encoding lacks (a log in ASCII), as stderr does."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run; returns the exit code (`ExitCode`)."""
     words = list(sys.argv[1:] if argv is None else argv)
+    _print_anything()
     first = words[0] if words else ""
-    if first in CONNECTING or first in ("-h", "--help"):
+    if first in (*CONNECTING, *_HELP):
         from runbooks.engine.adapter.runtime import patch
 
         patch()
@@ -60,7 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = did_you_mean(first, SUBCOMMANDS)
         print(f"runbook: error: no subcommand '{first}'; {hint}", file=sys.stderr)
         return ExitCode.USAGE
-    arguments = build_parser(first if first in SUBCOMMANDS else None).parse_args(words)
+    # Only help needs every subcommand; anything else is answered by at most one.
+    arguments = build_parser(None if first in _HELP else first).parse_args(words)
     try:
         return int(_module(arguments.subcommand).run(arguments))
     except RunbookError as error:

@@ -118,8 +118,9 @@ class Renderer:
             try:
                 text = file.read_bytes().decode(errors="replace")
             except (OSError, ValueError):
-                text = ""
-            self._lines[file] = _BREAK.split(text)
+                self._lines[file] = []
+            else:
+                self._lines[file] = _BREAK.split(text)
         return self._lines[file]
 
 
