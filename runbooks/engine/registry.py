@@ -88,8 +88,21 @@ class Registry:
 
 
 def installed() -> Registry:
-    """A fresh registry with what the installed distributions register."""
+    """A fresh registry with what the installed distributions register.
+
+    RunbookError when one of them cannot be loaded, or registers what contradicts another.
+    """
     registry = Registry()
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
-        point.load()(registry)
+        try:
+            point.load()(registry)
+        except (ImportError, AttributeError, ValueError, TypeError) as error:
+            owner = f" of {point.dist.name}" if point.dist is not None else ""
+            raise RunbookError(
+                Diagnostic(
+                    f"the plugin '{point.name}'{owner} cannot be loaded: {error}",
+                    where=point.value,
+                    hint="install it again, or remove it",
+                )
+            ) from error
     return registry

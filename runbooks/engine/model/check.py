@@ -69,8 +69,9 @@ class Check:
     @property
     def subject(self) -> str:
         """The fact with its arguments, as people say it: `path data:hidden`."""
+        # `true` says nothing by itself: a switch is shown by its name.
         shown = [
-            self.fact.arguments[name].type.show(value)
+            name if value is True else self.fact.arguments[name].type.show(value)
             for name, value in self.args.items()
             if value is not None and value != self.fact.arguments[name].default
         ]
@@ -106,7 +107,7 @@ def judge(check: Check, reading: Reading) -> Finding:
     reasons: list[str] = []
     reads: list[str] = []
     wanteds: list[str] = []
-    for want in check.wants:
+    for want in _telling(check, reading):
         value = Unknown(reading.unknown) if reading.unknown else _field(reading, want)
         truth, reason = _compare(want, value)
         label = "" if want.field in (check.fact.value, "is") else f"{want.field} "
@@ -133,6 +134,18 @@ def judge(check: Check, reading: Reading) -> Finding:
         reason="; ".join(dict.fromkeys(reasons)),
         unreachable=reading.unreachable,
     )
+
+
+def _telling(check: Check, reading: Reading) -> list[Want]:
+    """Without the absent fields of a thing whose main field says already that it is not there."""
+    mains = [want for want in check.wants if want.field == check.fact.value]
+    if not any(_compare(want, reading.fields.get(want.field))[0] is Truth.FALSE for want in mains):
+        return list(check.wants)
+    return [
+        want
+        for want in check.wants
+        if want in mains or not isinstance(reading.fields.get(want.field), Absent)
+    ]
 
 
 def _field(reading: Reading, want: Want) -> Any:

@@ -37,8 +37,9 @@ class Fact(ABC):
     """Something read from a host now, without changing it.
 
     `value` names the field that `eq ne lt le gt ge in matches within` compare; the other
-    fields compare by equality under their own names. `defaults` are comparisons that hold
-    when a check names no field (`dataset: {path: …}` alone means `complete: true`).
+    fields compare by equality under their own names. `defaults` are compared in every check
+    that does not compare these fields itself (`dataset: {path: …, samples: 9}` also wants
+    `state: complete`).
 
     `read` yields `Shell` scripts, receives `Output`, and returns every field: a value,
     `ABSENT` where there is nothing, or an `Unknown` instance for a field that cannot be

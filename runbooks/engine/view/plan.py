@@ -26,6 +26,7 @@ _STYLES = {
 }
 _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 _DIFF_LINES = 60
+_DIFF_WIDTH = 160
 
 
 def show_plan(plan: Plan, console: Console, *, diff: bool = True) -> None:
@@ -116,16 +117,17 @@ def _detail_lines(row: Row, diff: bool) -> Iterator[Text]:
 def _preview_summary(preview: Preview) -> str:
     parts = [preview.summary] if preview.summary else []
     for root, count in preview.frees.items():
-        parts.append(f"frees {show_size(count)} on {root}")
-    if preview.files is not None:
-        parts.append(f"{preview.files:,} files")
+        # Most operations measure in their summary already.
+        if show_size(count) not in preview.summary:
+            parts.append(f"frees {show_size(count)} on {root}")
     return " · ".join(parts)
 
 
 def _diff_lines(diff: str) -> Iterator[Text]:
     lines = diff.splitlines()
     for line in lines[:_DIFF_LINES]:
-        yield Text("      " + printable(line), style=_DIFF_STYLES.get(line[:1], ""))
+        shown = line if len(line) <= _DIFF_WIDTH else f"{line[:_DIFF_WIDTH]}… ({len(line)} wide)"
+        yield Text("      " + printable(shown), style=_DIFF_STYLES.get(line[:1], ""))
     if len(lines) > _DIFF_LINES:
         yield Text(f"      … {len(lines) - _DIFF_LINES} more lines", style="dim")
 
@@ -156,6 +158,8 @@ def _down_lines(plan: Plan) -> Iterator[Text]:
         else:
             meaning, style = "not needed: no step names it", "dim"
         yield Text(f"Down   {host}  {meaning}  ({printable(reason)})", style=style)
+        if host in plan.runbook.hosts:
+            yield Text(f"       set its address: 'Host {host}' in ~/.ssh/config, or the inventory")
 
 
 def _summary(plan: Plan) -> str:

@@ -1,0 +1,3 @@
+"""Proxmox VE hosts."""
+
+kind = "proxmox"

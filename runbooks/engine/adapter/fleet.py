@@ -1,0 +1,271 @@
+"""The fleet on pyinfra: questions and changes over its connectors.
+
+Questions to one host go in one round trip, hosts side by side. Several greenlets may use a
+host at the same time (a question does not wait for a copy of three hours); only pyinfra's own
+operations go one at a time on a host, because they leave notes on its host object.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from typing import Any
+
+import gevent
+from gevent.lock import BoundedSemaphore, RLock
+from pyinfra.api.command import QuoteString, StringCommand
+from pyinfra.connectors.local import LocalConnector
+from pyinfra.context import ctx_state
+
+from runbooks.engine.adapter import batch, fake, writing
+from runbooks.engine.adapter.connections import Connections
+from runbooks.engine.adapter.delegate import connector_arguments, run_delegate, would_change
+from runbooks.engine.adapter.guard import FactFailed, guard_of
+from runbooks.engine.adapter.hosts import is_fake, model_hosts, name_of
+from runbooks.engine.adapter.runtime import is_patched
+from runbooks.engine.fleet import ReadOnlyError, Unreachable
+from runbooks.engine.model.diagnostic import RunbookError, did_you_mean
+from runbooks.engine.model.host import Host
+from runbooks.engine.model.operation import Command, Delegate, Put
+from runbooks.engine.model.probe import Output, Shell
+
+__all__ = ["PyinfraFleet"]
+
+# Seconds beyond the scripts' own limits after which a host counts as gone.
+_PATIENCE = 30
+# OpenSSH allows ten sessions on a connection by default (MaxSessions).
+_SESSIONS = 8
+
+
+class PyinfraFleet:
+    """`runbooks.engine.fleet.Fleet` over a pyinfra State.
+
+    RunbookError (usage) when the inventory's data is malformed.
+    """
+
+    def __init__(self, state: Any):
+        self.state = state
+        self._hosts = model_hosts(state.inventory)
+        self._pyinfra = {name_of(host.name): host for host in state.inventory}
+        self._guard = guard_of(state)
+        self._connections = Connections()
+        self._sessions = {name: BoundedSemaphore(_SESSIONS) for name in self._hosts}
+        self._operating = {name: RLock() for name in self._hosts}
+        # What fake hosts were told to change, for tests.
+        self.recorded: list[tuple[str, Command | Put | Delegate]] = []
+        context: Any = ctx_state
+        if not context.isset():
+            context.set(state)
+
+    @property
+    def hosts(self) -> Mapping[str, Host]:
+        """Every host of the inventory, by name."""
+        return self._hosts
+
+    def name_of(self, host: Any) -> str:
+        """The engine's name of a pyinfra host."""
+        return name_of(host.name)
+
+    def connect(self, names: Sequence[str]) -> Mapping[str, str]:
+        """Connect side by side; returns the reason of each host that is down."""
+
+        def one(name: str) -> str:
+            try:
+                self._connections.connect(self._host(name), again=True)
+            except Unreachable as error:
+                return error.reason
+            return ""
+
+        names = list(dict.fromkeys(names))
+        reasons = _side_by_side([(one, (name,)) for name in names])
+        return {name: reason for name, reason in zip(names, reasons, strict=True) if reason}
+
+    def ask(self, questions: Sequence[tuple[str, Shell]]) -> list[Output | Unreachable]:
+        """Answer (host, script) pairs in order: one round trip a host, hosts side by side."""
+        by_host: dict[str, list[int]] = {}
+        for index, (name, _) in enumerate(questions):
+            by_host.setdefault(name, []).append(index)
+        parts = [(name, [questions[i][1] for i in indices]) for name, indices in by_host.items()]
+        answered = _side_by_side([(self._ask_host, part) for part in parts])
+        answers: dict[int, Output | Unreachable] = {}
+        for indices, outputs in zip(by_host.values(), answered, strict=True):
+            answers.update(zip(indices, outputs, strict=True))
+        return [answers[index] for index in range(len(questions))]
+
+    def perform(self, host: str, action: Command | Put | Delegate) -> Output:
+        """Change the host. Raises Unreachable; ReadOnlyError while planning."""
+        if self._guard.read_only:
+            what = fake.change_text(action).splitlines()[0].removeprefix("#! ")
+            raise ReadOnlyError(f"{host}: a change was to be made while planning: {what}")
+        target = self._host(host)
+        self._connections.connect(target)
+        if is_fake(target):
+            self.recorded.append((host, action))
+            return self._fake(target, fake.change_text(action))
+        match action:
+            case Command():
+                return self._change(target, batch.command_task(action))
+            case Put():
+                return self._put(target, action)
+            case Delegate():
+                with self._operating[host]:
+                    return run_delegate(
+                        self.state, target, self._guard, action, self._change_as_told
+                    )
+
+    def would_change(self, host: str, delegate: Delegate) -> bool:
+        """Whether a pyinfra operation would change the host now; changes nothing.
+
+        Raises Unknown when it cannot be known, Unreachable. A fake host has nothing to
+        compare with and would always change.
+        """
+        target = self._host(host)
+        self._connections.connect(target)
+        if is_fake(target):
+            return True
+        with self._operating[host]:
+            return would_change(self.state, target, self._guard, delegate)
+
+    def read_only(self, on: bool) -> None:
+        """While on, `perform` raises and connectors refuse; a plan touches nothing."""
+        self._guard.read_only = on
+
+    def _host(self, name: str) -> Any:
+        if name not in self._pyinfra:
+            raise RunbookError.usage(
+                f"'{name}' is no host of the inventory", hint=did_you_mean(name, self._pyinfra)
+            )
+        return self._pyinfra[name]
+
+    def _ask_host(self, name: str, shells: Sequence[Shell]) -> list[Output | Unreachable]:
+        host = self._host(name)
+        try:
+            self._connections.connect(host)
+            with self._guard.reading():
+                if is_fake(host):
+                    return [self._fake(host, fake.question_text(shell)) for shell in shells]
+                tasks = [batch.shell_task(shell) for shell in shells]
+                outputs, reason = self._send(host, tasks, connector_arguments(self.state, host, {}))
+        except Unreachable as error:
+            return [error for _ in shells]
+        lost = Unreachable(name, reason)
+        return [lost if output is None else output for output in outputs]
+
+    def _change(self, host: Any, task: batch.Task) -> Output:
+        return self._change_as_told(host, task, connector_arguments(self.state, host, {}))
+
+    def _change_as_told(self, host: Any, task: batch.Task, arguments: dict[str, Any]) -> Output:
+        """Run one changing task with these connector arguments."""
+        outputs, reason = self._send(host, [task], arguments)
+        if outputs[0] is None:
+            raise Unreachable(name_of(host.name), f"{reason}; how far it came is not known")
+        return outputs[0]
+
+    def _put(self, host: Any, put: Put) -> Output:
+        temp = writing.temporary(put, secrets.token_hex(6))
+        # A secret never passes through another file of another mode, as file transfer
+        # with sudo does.
+        if put.secret or len(put.content) <= writing.INLINE_LIMIT:
+            script = writing.inline_script(put, temp)
+            return self._change(host, batch.Task(script=script, last=True))
+        prepared = self._change(host, batch.Task(script=writing.prepare_script(put, temp)))
+        if prepared.exit != 0:
+            return prepared
+        try:
+            arguments = connector_arguments(self.state, host, {})
+            for key in ("_stdin", "_success_exit_codes", "_timeout", "_get_pty"):
+                arguments.pop(key, None)
+            with self._guard.strict():
+                host.connector.put_file(BytesIO(put.content), temp, **arguments)
+        except Unreachable:
+            self._connections.lost(host)
+            raise
+        except OSError as error:
+            self._change(host, batch.Task(argv=("rm", "-f", "--", temp)))
+            return Output(1, stderr=str(error))
+        script = f"trap 'rm -f -- \"$EAGLE3_TEMP\"' EXIT\n{writing.finish_script(put, temp)}"
+        return self._change(host, batch.Task(script=script, env={"EAGLE3_TEMP": temp}))
+
+    def _fake(self, host: Any, text: str) -> Output:
+        return fake.output_of(*host.connector.run_shell_command(StringCommand(text)))
+
+    def _send(
+        self, host: Any, tasks: Sequence[batch.Task], arguments: dict[str, Any]
+    ) -> tuple[list[Output | None], str]:
+        """One round trip; None for tasks without a whole answer, and the reason of those."""
+        name = name_of(host.name)
+        if threading.current_thread() is not threading.main_thread() and not is_patched():
+            raise RuntimeError("threads use a fleet only after adapter.runtime.patch()")
+        token = secrets.token_hex(6)
+        text = batch.compose(tasks, batch.environment(self._hosts[name]), token)
+        limits = [task.timeout for task in tasks]
+        patience: float | None = None
+        if all(limit is not None for limit in limits):
+            patience = sum(limit + 10 for limit in limits if limit is not None) + _PATIENCE
+        arguments = arguments | {
+            "_shell_executable": "sh",
+            "_stdin": [text],
+            "_timeout": patience,
+            "_env": None,
+            "_chdir": None,
+            "_success_exit_codes": None,
+        }
+        begun = time.monotonic()
+        try:
+            with self._sessions[name], self._guard.strict():
+                _, output = host.connector.run_shell_command(
+                    _launcher(host),
+                    print_output=False,
+                    print_input=False,
+                    **arguments,
+                )
+        except FactFailed as error:
+            raise Unreachable(name, str(error)) from error
+        except Unreachable as error:
+            self._connections.lost(host)
+            if isinstance(error.__cause__, TimeoutError):
+                reason = f"no answer within {patience:.0f} s" if patience else "no answer"
+                raise Unreachable(name, reason) from error
+            raise
+        outputs = batch.parse(output.stdout_lines, tasks, token, time.monotonic() - begun)
+        if None not in outputs:
+            return outputs, ""
+        said = [line for line in output.stderr_lines if line.strip()]
+        if all(answer is None for answer in outputs) and said:
+            return outputs, said[-1].strip()
+        return outputs, "the connection was cut before the answer was whole"
+
+
+def _launcher(host: Any) -> StringCommand:
+    """The shell on the host that reads the script."""
+    if isinstance(host.connector, LocalConnector) and shutil.which("setsid"):
+        # Ctrl-C reaches every process of the terminal's session: what runs on this machine
+        # would be interrupted in the middle, which over SSH it is not.
+        return StringCommand("exec", "setsid", "sh", "-c", QuoteString(batch.LAUNCH))
+    return StringCommand(batch.LAUNCH)
+
+
+def _side_by_side(calls: Sequence[tuple[Any, tuple[Any, ...]]]) -> list[Any]:
+    """Results in order; a single call needs no greenlet."""
+    if len(calls) == 1:
+        function, arguments = calls[0]
+        return [function(*arguments)]
+
+    def call(function: Any, arguments: tuple[Any, ...]) -> tuple[Any, Exception | None]:
+        # gevent prints the traceback of an exception that leaves a greenlet.
+        try:
+            return function(*arguments), None
+        except Exception as error:
+            return None, error
+
+    greenlets = [gevent.spawn(call, *one) for one in calls]
+    gevent.joinall(greenlets)
+    results = [greenlet.get() for greenlet in greenlets]
+    for _, error in results:
+        if error is not None:
+            raise error
+    return [result for result, _ in results]

@@ -1,0 +1,70 @@
+"""gevent and pyinfra as this process needs them.
+
+pyinfra's connectors wait in gevent's loop, which belongs to the main thread, so the engine's
+threads have to be greenlets: a front door calls `patch` before any module makes a thread or a
+lock. Without it a fleet works from the main thread alone (tests; pytest-xdist's workers have
+threads of their own and die when they are patched).
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from gevent import monkey
+
+__all__ = ["is_patched", "patch", "quiet", "using", "without_patching"]
+
+
+def is_patched() -> bool:
+    """Whether threads are greenlets here."""
+    return bool(monkey.is_module_patched("socket") and monkey.is_module_patched("threading"))
+
+
+@contextmanager
+def without_patching() -> Iterator[None]:
+    """Import pyinfra_cli within: importing it patches the whole process, which reading an
+    inventory must not do behind the back of whoever asks for it."""
+    patch_all = monkey.patch_all
+    monkey.patch_all = lambda **options: None
+    try:
+        yield
+    finally:
+        monkey.patch_all = patch_all
+
+
+def patch() -> None:
+    """Make the standard library cooperative; does nothing where pyinfra's CLI already did."""
+    if is_patched():
+        return
+    with warnings.catch_warnings():
+        # "ssl was imported before": classes derived from it earlier may recurse; doors patch
+        # first.
+        warnings.simplefilter("ignore", monkey.MonkeyPatchWarning)
+        monkey.patch_all()
+
+
+def quiet(level: int = logging.CRITICAL) -> None:
+    """Keep pyinfra and paramiko from writing beside the `runbook` door's own view.
+
+    What they would say (a host that does not answer, a fact that fails) reaches the operator
+    as an outcome. paramiko logs whole tracebacks for a refused connection.
+    """
+    for name in ("pyinfra", "paramiko"):
+        logger = logging.getLogger(name)
+        logger.setLevel(level)
+        logger.propagate = False
+
+
+@contextmanager
+def using(context: Any, value: Any) -> Iterator[None]:
+    """Set a pyinfra context and set it back, also after an exception (its own `use` does not)."""
+    before = context.get()
+    context.set(value)
+    try:
+        yield
+    finally:
+        context.set(before)

@@ -1,0 +1,246 @@
+"""The fleet over SSH, on a real sshd of this machine's loopback with keys of its own."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import gevent
+import pytest
+from pyinfra.operations import files
+
+from runbooks.engine.adapter import runtime
+from runbooks.engine.adapter.fleet import PyinfraFleet
+from runbooks.engine.adapter.inventory import make_fleet
+from runbooks.engine.adapter.writing import INLINE_LIMIT
+from runbooks.engine.fleet import Unreachable
+from runbooks.engine.model.operation import Command, Delegate, Put
+from runbooks.engine.model.probe import Output, Shell
+
+SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(SSHD is None, reason="sshd is not installed"),
+]
+
+
+@dataclass
+class Server:
+    """A running sshd; its sessions are its children."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    folder: Path
+
+    def cut(self) -> None:
+        """End every session, as a network that fails does."""
+        task = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        for pid in task.read_text().split():
+            os.kill(int(pid), signal.SIGKILL)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _keygen(file: Path) -> None:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(file)], check=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def patched() -> None:
+    """Not at import: collecting this file must not patch a worker of pytest-xdist."""
+    runtime.patch()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("sshd")
+    _keygen(folder / "host_key")
+    _keygen(folder / "user_key")
+    shutil.copy(folder / "user_key.pub", folder / "authorized_keys")
+    port = _free_port()
+    (folder / "sshd_config").write_text(
+        f"""\
+ListenAddress 127.0.0.1
+Port {port}
+HostKey {folder}/host_key
+AuthorizedKeysFile {folder}/authorized_keys
+PidFile none
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+PermitRootLogin prohibit-password
+Subsystem sftp internal-sftp
+"""
+    )
+    if os.getuid() == 0:
+        Path("/run/sshd").mkdir(exist_ok=True)
+    process = subprocess.Popen([str(SSHD), "-D", "-e", "-f", str(folder / "sshd_config")])
+    try:
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.05)
+        yield Server(process, port, folder)
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+@pytest.fixture
+def fleet(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PyinfraFleet:
+    (server.folder / "ssh_config").write_text("")
+    common = {
+        "ssh_hostname": "127.0.0.1",
+        "ssh_user": getpass.getuser(),
+        "ssh_key": str(server.folder / "user_key"),
+        "ssh_config_file": str(server.folder / "ssh_config"),
+        "ssh_known_hosts_file": str(server.folder / "known_hosts"),
+        "ssh_allow_agent": False,
+    }
+    hosts = [("near", common | {"ssh_port": server.port}), ("far", common | {"ssh_port": 1})]
+    (server.folder / "known_hosts").touch()
+    (tmp_path / "hosts.py").write_text(f"machines = {hosts!r}\n")
+    monkeypatch.chdir(tmp_path)
+    return make_fleet("hosts.py")
+
+
+def test_questions_and_changes(fleet: PyinfraFleet, tmp_path: Path) -> None:
+    down = fleet.connect(["near", "far"])
+    assert list(down) == ["far"]
+    assert "Could not connect" in down["far"]
+    near, far, second = fleet.ask(
+        [
+            ("near", Shell("x", "printf '\\000\\377'; echo no >&2; exit 3")),
+            ("far", Shell("x", "true")),
+            ("near", Shell("y", "cat; echo 2")),
+        ]
+    )
+    assert near == Output(3, b"\0\xff", "no\n")
+    assert isinstance(far, Unreachable)
+    assert second == Output(0, b"2\n")
+    command = Command(argv=("sh", "-c", 'printf "%s" "$A"; cat'), env={"A": "s"}, stdin=b"\0")
+    assert fleet.perform("near", command) == Output(0, b"s\0")
+    assert fleet.perform("near", Command(argv=("sleep", "9"), timeout=1)).exit == 124
+    with pytest.raises(Unreachable):
+        fleet.perform("far", command)
+    delegate = Delegate(files.line, {"path": str(tmp_path / "lines"), "line": "x"})
+    assert fleet.would_change("near", delegate)
+    assert fleet.perform("near", delegate) == Output(0)
+    assert not fleet.would_change("near", delegate)
+
+
+@pytest.mark.parametrize("size", [0, 1000, INLINE_LIMIT, INLINE_LIMIT + 1, 5 * INLINE_LIMIT])
+def test_put(fleet: PyinfraFleet, tmp_path: Path, size: int) -> None:
+    content = os.urandom(size)
+    assert fleet.perform("near", Put(str(tmp_path / "file"), content, "0600")) == Output(0)
+    assert (tmp_path / "file").read_bytes() == content
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "hosts.py"]
+
+
+def test_megabytes_both_ways(fleet: PyinfraFleet) -> None:
+    size = 5_000_000
+    answer, after = fleet.ask(
+        [("near", Shell("x", f"head -c {size} /dev/zero")), ("near", Shell("y", "echo 1"))]
+    )
+    assert answer == Output(0, b"\0" * size)
+    assert after == Output(0, b"1\n")
+    given = os.urandom(3_000_000)
+    output = fleet.perform("near", Command(argv=("wc", "-c"), stdin=given))
+    assert output == Output(0, b"3000000\n")
+
+
+def test_sockets_are_tuned(fleet: PyinfraFleet) -> None:
+    fleet.connect(["near"])
+    host = fleet.state.inventory.get_host("near")
+    for _ in range(2):
+        sock = host.connector.client.get_transport().sock
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
+        fleet._connections.lost(host)
+        assert fleet.ask([("near", Shell("x", "true"))]) == [Output(0)]
+
+
+def test_a_lost_connection_is_made_again(fleet: PyinfraFleet, server: Server) -> None:
+    question = ("near", Shell("x", "echo 1"))
+    assert fleet.ask([question]) == [Output(0, b"1\n")]
+    server.cut()
+    time.sleep(0.3)
+    assert fleet.ask([question]) == [Output(0, b"1\n")]
+
+
+def test_a_connection_cut_under_work(fleet: PyinfraFleet, server: Server, tmp_path: Path) -> None:
+    def perform(command: Command) -> Output | Unreachable:
+        try:
+            return fleet.perform("near", command)
+        except Unreachable as error:
+            return error
+
+    fleet.connect(["near"])
+    asked = gevent.spawn(
+        fleet.ask, [("near", Shell("x", "echo 1")), ("near", Shell("y", "sleep 3; echo 2"))]
+    )
+    changed = gevent.spawn(perform, Command(argv=("sleep", "3")))
+    gevent.sleep(1)
+    server.cut()
+    for answer in asked.get(timeout=10):
+        assert isinstance(answer, (Output, Unreachable))
+        assert not isinstance(answer, Output) or answer.stdout == b"1\n"
+    assert isinstance(asked.get()[1], Unreachable)
+    assert isinstance(changed.get(timeout=10), Unreachable)
+    # A large content goes by the file transfer channel of the new connection.
+    content = os.urandom(INLINE_LIMIT + 1)
+    assert fleet.perform("near", Put(str(tmp_path / "file"), content)) == Output(0)
+    assert (tmp_path / "file").read_bytes() == content
+
+
+def test_several_sessions_share_a_connection(fleet: PyinfraFleet) -> None:
+    asked = [
+        gevent.spawn(fleet.ask, [("near", Shell("x", f"sleep 0.2; echo {number}"))])
+        for number in range(20)
+    ]
+    for number, greenlet in enumerate(asked):
+        assert greenlet.get(timeout=30) == [Output(0, f"{number}\n".encode())]
+
+
+def test_secrets_stand_in_no_argv(fleet: PyinfraFleet) -> None:
+    secret = "s3cr3t-" + "over-ssh"
+    command = Command(argv=("sleep", "1"), env={"TOKEN": secret}, stdin=secret.encode())
+    running = gevent.spawn(fleet.perform, "near", command)
+    while not running.ready():
+        gevent.sleep(0.05)
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                assert secret.encode() not in (process / "cmdline").read_bytes()
+            except OSError:
+                continue
+    assert running.get() == Output(0)
+
+
+def test_one_round_trip_a_question_is_fast(fleet: PyinfraFleet) -> None:
+    """Without TCP_NODELAY each takes 40 ms more; a batch shares one round trip."""
+    question = ("near", Shell("x", "true"))
+    fleet.ask([question])
+    begun = time.monotonic()
+    for _ in range(12):
+        fleet.ask([question])
+    singly = time.monotonic() - begun
+    begun = time.monotonic()
+    fleet.ask([question] * 12)
+    together = time.monotonic() - begun
+    print(f"12 questions: {singly * 1000:.0f} ms singly, {together * 1000:.0f} ms together")
+    assert together < singly
