@@ -1,0 +1,1 @@
+"""What hosts look like: facts, operations and deploys, registered with the engine."""

@@ -1,0 +1,99 @@
+"""One path: what is there, or that nothing is."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from deploy.operations.arguments import Mode, Sha256
+from deploy.shell import LOOK, begin, known, locate, mounted_root, untold
+from runbooks.engine.model.fact import Argument, Fact, Field
+from runbooks.engine.model.host import Context
+from runbooks.engine.model.probe import Asking, Shell, Unknown
+from runbooks.engine.model.values import ABSENT, Boolean, Choice, HostPath, Size, Text
+
+_LOOK = r"""look "$path" $follow
+case $seen in
+  absent) printf 'is\tabsent\n'; exit 0;;
+  unknown) unknown "$said";;
+esac
+shown=$(stat $follow -c '%f	%s	%a	%u	%g	%U	%G' -- "$path" 2>&1) || unknown 'it changed meanwhile'
+printf 'is\tpresent\nstat\t%s\n' "$shown"
+if [ -L "$path" ]; then printf 'target\t%s\n' "$(line "$(readlink -- "$path")")"; fi
+"""
+_DIGEST = r"""if [ -f "$path" ] && { [ -n "$follow" ] || ! [ -L "$path" ]; }; then
+  if digest=$(sha256sum < "$path" 2>&1); then printf 'sha256\t%s\n' "${digest%% *}"
+  else printf 'sha256_unknown\t%s\n' "$(line "${digest##*: }")"; fi
+fi
+"""
+# Reading a model's file takes its time.
+_DIGEST_TIMEOUT = 3600
+_KINDS = (
+    (stat.S_ISREG, "file"),
+    (stat.S_ISDIR, "directory"),
+    (stat.S_ISLNK, "link"),
+)
+
+
+class PathFact(Fact):
+    """`path: {path: data:hidden-10k, is: absent}`."""
+
+    name = "path"
+    about = "What lies at a path: a file, a directory, a link, something else, or nothing."
+    arguments: ClassVar[Mapping[str, Argument]] = {
+        "path": Argument(HostPath(), "The path: root:path, or an absolute one.", required=True),
+        "follow": Argument(
+            Boolean(), "Follow a link at the path itself, and describe its target.", default=False
+        ),
+        "digest": Argument(
+            Boolean(), "Read the whole file for `sha256`; otherwise it is unknown.", default=False
+        ),
+    }
+    fields: ClassVar[Mapping[str, Field]] = {
+        "is": Field(
+            Choice(("absent", "file", "directory", "link", "other")), "What lies at the path."
+        ),
+        "size": Field(Size(), "The bytes of a file."),
+        "mode": Field(Mode(), "The permissions in octal digits."),
+        "owner": Field(Text(), "The owner's name."),
+        "group": Field(Text(), "The group's name."),
+        "target": Field(Text(), "The text of a link."),
+        "sha256": Field(Sha256(), "The file's SHA-256 digest; needs `digest: true`."),
+    }
+    value = "is"
+
+    def read(self, args: Mapping[str, Any], context: Context) -> Asking:
+        """The kind, and the file's particulars. What this user may not see is unknown."""
+        path, root = locate(args["path"], context)
+        script = begin(path=path, follow="-L" if args.get("follow") else "") + LOOK
+        script += mounted_root(root) + _LOOK + (_DIGEST if args.get("digest") else "")
+        timeout = _DIGEST_TIMEOUT if args.get("digest") else 60
+        found = known((yield Shell(f"path {args['path']}", script, timeout=timeout)))
+        if found.get("is") == "absent":
+            return dict.fromkeys(self.fields, ABSENT) | {"is": "absent"}
+        return _described(found, bool(args.get("digest")))
+
+
+def _described(found: Mapping[str, str], digest: bool) -> dict[str, Any]:
+    parts = found.get("stat", "").split("\t")
+    try:
+        raw, size, mode, uid, gid, owner, group = parts
+        bits, length = int(raw, 16), int(size)
+    except ValueError:
+        raise Unknown(f"the answer of stat cannot be read: {found.get('stat')!r}") from None
+    kind = next((word for test, word in _KINDS if test(bits)), "other")
+    sha256: Any = ABSENT
+    if not digest:
+        sha256 = Unknown("the file was not read for it; write `digest: true`")
+    elif kind == "file":
+        sha256 = untold(found, "sha256") or found.get("sha256") or Unknown("sha256sum said nothing")
+    return {
+        "is": kind,
+        "size": length if kind == "file" else ABSENT,
+        "mode": mode.rjust(4, "0"),
+        "owner": owner if owner != "UNKNOWN" else uid,
+        "group": group if group != "UNKNOWN" else gid,
+        "target": found.get("target", ABSENT),
+        "sha256": sha256,
+    }

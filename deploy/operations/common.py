@@ -1,0 +1,110 @@
+"""What several operations need: options with their defaults, outputs judged, quoted words."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from runbooks.engine.model.host import Context
+from runbooks.engine.model.operation import Action, Operation, OperationFailed
+from runbooks.engine.model.probe import Output, Unknown
+
+__all__ = [
+    "Steps",
+    "counted",
+    "expand",
+    "fields",
+    "holds_secret",
+    "known",
+    "last_lines",
+    "option",
+    "project_file",
+    "quote",
+    "shown_environment",
+    "succeeded",
+    "variable",
+]
+
+quote = shlex.quote
+# A part of `act` that other parts delegate to with `yield from`.
+Steps = Generator[Action, Output, Any]
+
+_SECRET = "${{ secrets."
+
+
+def option(operation: Operation, args: Mapping[str, Any], name: str) -> Any:
+    """The argument as given, or its declared default."""
+    value = args.get(name)
+    return operation.arguments[name].default if value is None else value
+
+
+def known(output: Output, what: str) -> str:
+    """The text of a look; Unknown says what was looked at, and never leads to an act."""
+    try:
+        return output.expect()
+    except Unknown as unknown:
+        raise Unknown(f"{what}: {unknown.reason}") from None
+
+
+def succeeded(output: Output, what: str) -> Output:
+    """The output of a change that worked, or OperationFailed with its last words."""
+    if output.exit == 0:
+        return output
+    if output.exit == 124:
+        raise OperationFailed(f"{what}: the time ran out")
+    said = last_lines(output.stderr) or last_lines(output.stdout.decode(errors="replace"))
+    raise OperationFailed(f"{what}: exit {output.exit}" + (f"\n{said}" if said else ""))
+
+
+def last_lines(text: str, count: int = 10) -> str:
+    """The last lines that say something."""
+    return "\n".join([line.rstrip() for line in text.splitlines() if line.strip()][-count:])
+
+
+def fields(text: str) -> dict[str, str]:
+    """`key<TAB>value` lines as a mapping; the last of a key wins."""
+    pairs = (line.partition("\t") for line in text.splitlines())
+    return {key: value for key, tab, value in pairs if tab}
+
+
+def expand(argv: Sequence[str], context: Context) -> tuple[str, ...]:
+    """The argv with whole tokens `root:path` of declared roots as paths."""
+    return tuple(context.host.expand_token(token) for token in argv)
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 file`, `18,204 files`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def holds_secret(text: str) -> bool:
+    """Whether a reference to a secret is still unresolved in `text` (as in a plan)."""
+    return _SECRET in text
+
+
+def shown_environment(env: Mapping[str, str] | None) -> str:
+    """`NAME=value …` for people; what is still a reference to a secret is not a value."""
+    pairs = (env or {}).items()
+    return " ".join(
+        f"{name}={'•••' if holds_secret(text) else quote(text)}" for name, text in pairs
+    )
+
+
+def variable(name: str, value: str) -> str:
+    """A shell assignment of exactly this text."""
+    return f"{name}={quote(value)}\n"
+
+
+def project_file(context: Context, relative: str, *folders: str) -> Path:
+    """The file of the project, looked for in `folders` first; it never lies outside."""
+    project = context.project.resolve()
+    for folder in (*folders, "."):
+        path = (project / folder / relative).resolve()
+        if path.exists():
+            if not path.is_relative_to(project):
+                raise OperationFailed(f"{relative} leads out of the project, to {path}")
+            return path
+    where = " or ".join(str(project / folder / relative) for folder in (*folders, ""))
+    raise OperationFailed(f"{relative} is not in the project; looked for {where}")
