@@ -40,6 +40,7 @@ __all__ = [
     "SourceEntry",
     "check_recorded",
     "dataset_digest",
+    "parse_manifest",
     "read_manifest",
     "record_verification",
     "store_format",
@@ -240,12 +241,15 @@ def read_manifest(directory: Path) -> Manifest:
     totals are not the sums of its sources and shards. Reads no shard.
     """
     path = directory / MANIFEST
-    value = _read_object(path)
-    place = Place(path)
+    return parse_manifest(_read_object(path), Place(path))
+
+
+def parse_manifest(value: Any, place: Place) -> Manifest:
+    """A manifest's JSON value, validated as `read_manifest` does; the engine reads it over SSH."""
     top = _Fields(value, place, "")
     if (found := top.text("format")) != FORMAT:
         raise StoreError(f"is a store of format {found!r}, not {FORMAT!r}", place=place)
-    if (version := value.get("version")) != VERSION:
+    if (version := top.value.get("version")) != VERSION:
         raise StoreError(
             f"is of format version {version}; this program reads version {VERSION}",
             place=place,
