@@ -1,0 +1,3 @@
+from runbooks.engine import run_runbook
+
+run_runbook(__file__)
