@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import stat
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from deploy.operations.arguments import Mode, Sha256
+from deploy.operations.arguments import Mode, ProjectFile, Sha256
 from deploy.shell import LOOK, begin, known, locate, mounted_root, untold
 from runbooks.engine.model.fact import Argument, Fact, Field
 from runbooks.engine.model.host import Context
@@ -49,6 +50,7 @@ class PathFact(Fact):
         "digest": Argument(
             Boolean(), "Read the whole file for `sha256`; otherwise it is unknown.", default=False
         ),
+        "source": Argument(ProjectFile(), "A file of the project, to compare for `same`."),
     }
     fields: ClassVar[Mapping[str, Field]] = {
         "is": Field(
@@ -60,19 +62,37 @@ class PathFact(Fact):
         "group": Field(Text(), "The group's name."),
         "target": Field(Text(), "The text of a link."),
         "sha256": Field(Sha256(), "The file's SHA-256 digest; needs `digest: true`."),
+        "same": Field(Boolean(), "Whether the file has the content of `source`."),
     }
     value = "is"
 
     def read(self, args: Mapping[str, Any], context: Context) -> Asking:
         """The kind, and the file's particulars. What this user may not see is unknown."""
         path, root = locate(args["path"], context)
+        wanted = _digest_of(args["source"], context) if args.get("source") else None
+        whole = bool(args.get("digest")) or wanted is not None
         script = begin(path=path, follow="-L" if args.get("follow") else "") + LOOK
-        script += mounted_root(root) + _LOOK + (_DIGEST if args.get("digest") else "")
-        timeout = _DIGEST_TIMEOUT if args.get("digest") else 60
+        script += mounted_root(root) + _LOOK + (_DIGEST if whole else "")
+        timeout = _DIGEST_TIMEOUT if whole else 60
         found = known((yield Shell(f"path {args['path']}", script, timeout=timeout)))
         if found.get("is") == "absent":
             return dict.fromkeys(self.fields, ABSENT) | {"is": "absent"}
-        return _described(found, bool(args.get("digest")))
+        described = _described(found, whole)
+        return described | {"same": _same(described["sha256"], wanted)}
+
+
+def _digest_of(source: str, context: Context) -> str:
+    """The SHA-256 of a file of the project, read now; Unknown when it cannot be read."""
+    try:
+        return hashlib.sha256((context.project / source).read_bytes()).hexdigest()
+    except OSError as error:
+        raise Unknown(f"source {source}: {error.strerror}") from None
+
+
+def _same(sha256: Any, wanted: str | None) -> Any:
+    if wanted is None:
+        return Unknown("there is nothing to compare with; write `source: FILE`")
+    return sha256 == wanted if isinstance(sha256, str) else sha256
 
 
 def _described(found: Mapping[str, str], digest: bool) -> dict[str, Any]:

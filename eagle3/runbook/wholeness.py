@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from deploy.shell import quote
 from eagle3.dataset_manifest import MANIFEST, VERIFIED, FileEntry
 from eagle3.runbook.look import LIST, Asks, Entry, Part, Seen, entries, look
 from runbooks.engine.model.host import Context
@@ -23,10 +22,9 @@ _PARTIAL = re.compile(r"\..+\.partial")
 # The least that a disk gives, for the time that reading every byte may take; and the rest.
 _BYTES_PER_SECOND, _SECONDS = 50_000_000, 600
 
-_SUM = r"""for name in {names}; do
-  sum=$(sha256sum < "./$name" 2>/dev/null) || unknown "$path/$name: it cannot be read"
-  printf 'sum\t%s\t%s\n' "${{sum%% *}}" "$name"
-done
+# One process for all files, and a script whose length does not grow with the store.
+_SUMS = r"""find -L . ! -name . -prune -type f ! -name '.*' -exec sha256sum -- {} + 2>/dev/null |
+  sed 's/^/sum	/'
 """
 
 
@@ -46,19 +44,19 @@ def flawed_bytes(
     there = entries(seen)
     if problem := _shape_fault(there, vouched):
         return problem
-    body = _SUM.format(names=" ".join(quote(name) for name in vouched)) + LIST
     total = sum(entry.bytes for entry in vouched.values())
     timeout = _SECONDS + total // _BYTES_PER_SECOND
-    answer = yield from look(label, [Part("sums", path, body)], context, timeout)
+    answer = yield from look(label, [Part("sums", path, _SUMS + LIST)], context, timeout)
     after = answer["sums"]
     now = entries(after)
-    sums = {name: sha256 for sha256, _, name in (v.partition("\t") for v in after.values("sum"))}
+    lines = (line.partition("  ./") for line in after.values("sum"))
+    sums = {name: sha256 for sha256, _, name in lines}
     for name, entry in vouched.items():
         if now.get(name) != there[name]:
             raise Unknown(f"{seen.path}/{name} changed while it was read")
-        if not re.fullmatch("[0-9a-f]{64}", found := sums.get(name, "")):
-            raise Unknown(f"{seen.path}/{name}: sha256sum said {found!r}")
-        if found != entry.sha256:
+        if not re.fullmatch("[0-9a-f]{64}", sums.get(name, "")):
+            raise Unknown(f"{seen.path}/{name}: it cannot be read")
+        if sums[name] != entry.sha256:
             return f"{name} is damaged: its sha256 is not the manifest's"
     return None
 
