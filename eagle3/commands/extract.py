@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
     # Threads that spin while they wait cost torch four fifths of its speed on a busy machine
     # (60 instead of 300 tokens/s, measured on two cores); read when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    # The bar of transformers for dequantizing a GGUF would run through ours; read when tqdm is imported.
+    # The bar that transformers shows for a GGUF would run through ours; read by tqdm likewise.
     os.environ.setdefault("TQDM_DISABLE", "1")
     with _terminable():
         # Takes seconds: after the arguments are judged, and so that SIGTERM is answered.

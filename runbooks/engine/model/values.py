@@ -86,13 +86,12 @@ def show_size(count: int) -> str:
 
 
 def _scaled(count: int, base: int, units: str) -> str:
-    amount = float(count)
-    unit = "B"
-    for unit in units.split():
-        amount /= base
-        if amount < base:
-            break
-    return f"{amount:,.1f} {unit}"
+    """In the first unit in which the amount is below `base`, or the last."""
+    names = units.split()
+    power = 1
+    while power < len(names) and count >= base ** (power + 1):
+        power += 1
+    return f"{count / base**power:,.1f} {names[power - 1]}"
 
 
 def show_duration(seconds: float) -> str:
