@@ -36,7 +36,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run; returns the exit code (0 done, 2 usage, 3 bad input, 5 target, 6 store, 130 interrupted)."""
+    """Run; returns the exit code: 0 done, 2 usage, 3 input, 5 target, 6 store, 130 or 143 ended."""
     words = list(sys.argv[1:] if argv is None else argv)
     only = words[0] if words and words[0] in SUBCOMMANDS else None
     arguments = build_parser(only).parse_args(words)
