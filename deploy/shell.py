@@ -14,6 +14,7 @@ from runbooks.engine.model.probe import Output, Unknown
 
 __all__ = [
     "LOOK",
+    "MOUNTED",
     "MOUNTS",
     "PROBE",
     "answers",
@@ -61,7 +62,7 @@ LOOK = r"""look() {
 
 # Mount points in mountinfo spell space, tab and backslash in octal: proc(5). An autofs entry
 # says that something could be mounted, not that it is.
-MOUNTS = r"""spelt() { printf '%s' "$1" | sed 's/\\/\\134/g; s/ /\\040/g; s/	/\\011/g'; }
+MOUNTED = r"""spelt() { printf '%s' "$1" | sed 's/\\/\\134/g; s/ /\\040/g; s/	/\\011/g'; }
 mounted() {
   inside=$(spelt "$1")
   while read -r _ _ _ _ point rest; do
@@ -71,7 +72,12 @@ mounted() {
   done < /proc/self/mountinfo
   return 1
 }
-mounts() {
+"""
+
+# `mounts PATH` sets `count` to the number of mount points at it or below it.
+MOUNTS = (
+    MOUNTED
+    + r"""mounts() {
   below=$(spelt "$1"); count=0
   while read -r _ _ _ _ point rest; do
     case $point in "$below"|"$below"/*) count=$((count + 1));; esac
@@ -79,6 +85,7 @@ mounts() {
 }
 [ -r /proc/self/mountinfo ] || unknown 'the mounts cannot be read (/proc/self/mountinfo)'
 """
+)
 
 _MOUNTED_ROOT = r"""look "$root/."
 case $seen in

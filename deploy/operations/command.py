@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from deploy.operations.common import expand, quote, shown_environment, succeeded
+from deploy.operations.common import expand, shown_environment, succeeded
+from deploy.shell import quote
 from runbooks.engine.model.fact import Argument
 from runbooks.engine.model.host import Context
 from runbooks.engine.model.operation import Acting, Command, Operation, Preview, Previewing

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from deploy.shell import quote
 from runbooks.engine.model.host import Context
 from runbooks.engine.model.operation import Action, Operation, OperationFailed
 from runbooks.engine.model.probe import Output, Unknown
@@ -15,19 +15,15 @@ __all__ = [
     "Steps",
     "counted",
     "expand",
-    "fields",
     "holds_secret",
     "known",
     "last_lines",
     "option",
     "project_file",
-    "quote",
     "shown_environment",
     "succeeded",
-    "variable",
 ]
 
-quote = shlex.quote
 # A part of `act` that other parts delegate to with `yield from`.
 Steps = Generator[Action, Output, Any]
 
@@ -63,12 +59,6 @@ def last_lines(text: str, count: int = 10) -> str:
     return "\n".join([line.rstrip() for line in text.splitlines() if line.strip()][-count:])
 
 
-def fields(text: str) -> dict[str, str]:
-    """`key<TAB>value` lines as a mapping; the last of a key wins."""
-    pairs = (line.partition("\t") for line in text.splitlines())
-    return {key: value for key, tab, value in pairs if tab}
-
-
 def expand(argv: Sequence[str], context: Context) -> tuple[str, ...]:
     """The argv with whole tokens `root:path` of declared roots as paths."""
     return tuple(context.host.expand_token(token) for token in argv)
@@ -90,11 +80,6 @@ def shown_environment(env: Mapping[str, str] | None) -> str:
     return " ".join(
         f"{name}={'•••' if holds_secret(text) else quote(text)}" for name, text in pairs
     )
-
-
-def variable(name: str, value: str) -> str:
-    """A shell assignment of exactly this text."""
-    return f"{name}={quote(value)}\n"
 
 
 def project_file(context: Context, relative: str, *folders: str) -> Path:

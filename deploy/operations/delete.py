@@ -6,8 +6,9 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from deploy.operations.common import counted, fields, known, succeeded
+from deploy.operations.common import counted, known, succeeded
 from deploy.operations.removal import Removal
+from deploy.shell import fields
 from runbooks.engine.model.fact import Argument
 from runbooks.engine.model.host import Context
 from runbooks.engine.model.operation import (

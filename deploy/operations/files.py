@@ -12,7 +12,8 @@ import hashlib
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
-from deploy.operations.common import Steps, known, quote, succeeded
+from deploy.operations.common import Steps, known, succeeded
+from deploy.shell import quote
 from runbooks.engine.model.operation import Command, OperationFailed, Preview, Put
 from runbooks.engine.model.probe import Output, Shell, Unknown
 from runbooks.engine.model.values import show_size

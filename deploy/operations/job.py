@@ -9,17 +9,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from deploy.operations.arguments import JobProgress
-from deploy.operations.common import (
-    expand,
-    fields,
-    known,
-    last_lines,
-    option,
-    quote,
-    shown_environment,
-    succeeded,
-)
+from deploy.operations.common import expand, known, last_lines, option, shown_environment, succeeded
 from deploy.operations.job_folder import JobState, job_state, probe, spec_digest, start_script
+from deploy.shell import fields, quote
 from runbooks.engine.fleet import Unreachable
 from runbooks.engine.model.fact import Argument
 from runbooks.engine.model.host import Context

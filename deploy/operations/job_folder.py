@@ -30,7 +30,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from deploy.operations.common import fields, quote
+from deploy.shell import fields, quote
 from runbooks.engine.model.probe import Unknown
 
 __all__ = ["JobState", "folder", "job_state", "probe", "spec_digest", "start_script"]

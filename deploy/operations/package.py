@@ -7,17 +7,9 @@ from typing import Any, ClassVar
 
 from deploy import distribution
 from deploy.distribution import NAME
-from deploy.operations.common import (
-    Steps,
-    fields,
-    known,
-    option,
-    project_file,
-    quote,
-    succeeded,
-    variable,
-)
+from deploy.operations.common import Steps, known, option, project_file, succeeded
 from deploy.operations.wheel import code_digest, own_files, own_wheel
+from deploy.shell import assign, fields, quote
 from runbooks.engine.model.fact import Argument
 from runbooks.engine.model.host import Context
 from runbooks.engine.model.operation import (
@@ -146,10 +138,10 @@ class Package(Operation):
                 f"{args['name']} cannot come from the controller; only {NAME} can"
             )
         if option(self, args, "from") == "apt":
-            script = variable("name", args["name"]) + _APT
+            script = assign("name", args["name"]) + _APT
         else:
             program = distribution.script(args["name"])
-            script = self._python(args, context) + variable("code", program) + _LOOK
+            script = self._python(args, context) + assign("code", program) + _LOOK
         text = known((yield Shell(label, script)), label)
         found = fields(text)
         if found.get("apt") == "absent":
@@ -188,7 +180,7 @@ class Package(Operation):
 
     def _python(self, args: Mapping[str, Any], context: Context) -> str:
         venv = self._venv(args, context)
-        return variable("python", f"{venv}/bin/python" if venv else "python3")
+        return assign("python", f"{venv}/bin/python" if venv else "python3")
 
     def _apt(self, args: Mapping[str, Any]) -> Steps:
         from pyinfra.operations import apt  # slow to import, and only acting needs it
@@ -243,7 +235,7 @@ class Package(Operation):
         folder = succeeded(output, "making the folder of wheels").text.strip()
         output = yield Put(f"{folder}/{wheel.name}", wheel.content)
         succeeded(output, f"writing {wheel.name}")
-        script = begin + variable("wheel", f"{folder}/{wheel.name}") + _INSTALL
+        script = begin + assign("wheel", f"{folder}/{wheel.name}") + _INSTALL
         output = yield Command(script=script, label=f"package {NAME}")
         if "externally-managed" in output.stderr:
             raise OperationFailed(
@@ -255,7 +247,7 @@ class Package(Operation):
     def _requirements(self, context: Context, begin: str) -> Steps:
         extras = context.host.data.get("eagle3_extras", ["host"])
         words = " ".join(map(quote, [NAME, *extras]))
-        script = begin + variable("code", _MISSING) + f'"$python" -I -B -c "$code" {words}\n'
+        script = begin + assign("code", _MISSING) + f'"$python" -I -B -c "$code" {words}\n'
         label = f"package {NAME} requirements"
         missing = known((yield Shell(label, script)), label).split("\n")
         missing = [line for line in missing if line]

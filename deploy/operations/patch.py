@@ -7,17 +7,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from deploy.operations.arguments import ProjectFile
-from deploy.operations.common import (
-    counted,
-    fields,
-    known,
-    last_lines,
-    option,
-    project_file,
-    quote,
-    succeeded,
-    variable,
-)
+from deploy.operations.common import counted, known, last_lines, option, project_file, succeeded
+from deploy.shell import assign, fields, quote
 from runbooks.engine.model.fact import Argument
 from runbooks.engine.model.host import Context
 from runbooks.engine.model.operation import (
@@ -188,10 +179,10 @@ class Patch(Operation):
 
     def _begin(self, args: Mapping[str, Any], context: Context, text: str) -> str:
         return (
-            variable("repo", context.host.resolve(args["repo"]))
-            + variable("strip", str(option(self, args, "strip")))
-            + variable("reverse", "-R" if option(self, args, "reverse") else "")
-            + variable("text", text)
+            assign("repo", context.host.resolve(args["repo"]))
+            + assign("strip", str(option(self, args, "strip")))
+            + assign("reverse", "-R" if option(self, args, "reverse") else "")
+            + assign("text", text)
             + _PRELUDE
         )
 

@@ -6,7 +6,8 @@ from collections.abc import Generator, Mapping
 from typing import Any, ClassVar
 
 from deploy.operations.arguments import Sha256
-from deploy.operations.common import known, succeeded, variable
+from deploy.operations.common import known, succeeded
+from deploy.shell import assign
 from runbooks.engine.model.fact import Argument
 from runbooks.engine.model.host import Context
 from runbooks.engine.model.operation import Acting, Command, Operation, Preview, Previewing
@@ -111,12 +112,12 @@ class PypiFile(Operation):
         if (yield from self._look(args, context)) == args["sha256"]:
             return "nothing to do"
         script = (
-            variable("dest", context.host.resolve(args["dest"]))
-            + variable("python", args.get("python") or "")
-            + variable("requirement", f"{args['distribution']}=={args['version']}")
-            + variable("member", args["member"])
-            + variable("sha256", args["sha256"])
-            + variable("code", _EXTRACT)
+            assign("dest", context.host.resolve(args["dest"]))
+            + assign("python", args.get("python") or "")
+            + assign("requirement", f"{args['distribution']}=={args['version']}")
+            + assign("member", args["member"])
+            + assign("sha256", args["sha256"])
+            + assign("code", _EXTRACT)
             + _DOWNLOAD
         )
         output = yield Command(script=script, label=f"pypi_file {args['distribution']}")
@@ -128,7 +129,7 @@ class PypiFile(Operation):
     @staticmethod
     def _look(args: Mapping[str, Any], context: Context) -> Generator[Shell, Output, str]:
         label = f"pypi_file {args['dest']}"
-        script = variable("dest", context.host.resolve(args["dest"])) + _LOOK
+        script = assign("dest", context.host.resolve(args["dest"])) + _LOOK
         text = known((yield Shell(label, script, timeout=600)), label).strip()
         if text != "absent" and len(text) != 64:
             raise Unknown(f"{label}: unreadable answer {text!r}")

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from deploy.operations.common import quote, variable
+from deploy.shell import MOUNTED, assign, quote
 from runbooks.engine.model.host import Context, Host, Root
 from runbooks.engine.model.operation import OperationFailed
 from runbooks.engine.model.values import split_root
@@ -22,13 +22,12 @@ from runbooks.engine.model.values import split_root
 __all__ = ["Removal"]
 
 # `answer STATE REASON` ends a look. `mounts PATH` prints mount points at or below PATH,
-# `mounted PATH` succeeds when PATH lies at or below a mount point other than `/`.
-# An autofs entry says that something could be mounted, not that it is.
-# Mount points in mountinfo spell space, tab, newline and backslash in octal: proc(5).
-_PRELUDE = r"""export LC_ALL=C
+# `mounted PATH` (of MOUNTED) succeeds when PATH lies at or below a mount point other than `/`.
+_PRELUDE = (
+    MOUNTED
+    + r"""export LC_ALL=C
 answer() { printf 'state\t%s\nreason\t%s\n' "$1" "$2"; exit 0; }
 why() { ls -ld -- "$1" 2>&1 >/dev/null | sed -n '$s/.*: //p'; }
-spelt() { printf '%s' "$1" | sed 's/\\/\\134/g; s/ /\\040/g; s/	/\\011/g'; }
 [ -r /proc/self/mountinfo ] || answer unknown 'the mounts cannot be read (/proc/self/mountinfo)'
 mounts() {
   below=$(spelt "$1")
@@ -36,16 +35,8 @@ mounts() {
     case $point in "$below"|"$below"/*) printf '%s\n' "$point";; esac
   done < /proc/self/mountinfo
 }
-mounted() {
-  inside=$(spelt "$1")
-  while read -r _ _ _ _ point rest; do
-    case $rest in *' - autofs '*) continue;; esac
-    [ "$point" = / ] && continue
-    case $inside in "$point"|"$point"/*) return 0;; esac
-  done < /proc/self/mountinfo
-  return 1
-}
 """
+)
 
 # Sets `top` (the real root) and enters the real parent; `here` is its path, `real` the target's.
 _LOCATE = r"""said=$(why "$root/.")
@@ -150,10 +141,10 @@ class Removal:
 
     def _begin(self) -> str:
         return (
-            variable("root", str(self.root.path))
-            + variable("parent", self.parent)
-            + variable("base", self.base)
-            + variable("needs_mount", "yes" if self.root.mounted else "no")
+            assign("root", str(self.root.path))
+            + assign("parent", self.parent)
+            + assign("base", self.base)
+            + assign("needs_mount", "yes" if self.root.mounted else "no")
             + f"set -- {' '.join(map(quote, self.others))}\n"
         )
 
@@ -167,7 +158,7 @@ class Removal:
         prelude = "\n".join(
             head if line.startswith("answer()") else line for line in _PRELUDE.split("\n")
         )
-        return self._begin() + variable("expected", inode) + prelude + _LOCATE + tail
+        return self._begin() + assign("expected", inode) + prelude + _LOCATE + tail
 
     def on_owner(self, owner: Host, inside: str) -> str:
         """Mounts below the target as the root's owner sees them."""
@@ -177,9 +168,9 @@ class Removal:
                 f"{self.shown}: its owner {owner.name} does not declare the root {self.root.name}"
             )
         return (
-            variable("root", str(root.path))
-            + variable("inside", inside)
-            + variable("needs_mount", "yes" if root.mounted else "no")
+            assign("root", str(root.path))
+            + assign("inside", inside)
+            + assign("needs_mount", "yes" if root.mounted else "no")
             + _PRELUDE
             + _ON_OWNER
         )

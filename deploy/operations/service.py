@@ -6,7 +6,8 @@ import hashlib
 from collections.abc import Generator, Mapping
 from typing import Any, ClassVar
 
-from deploy.operations.common import fields, holds_secret, known, succeeded, variable
+from deploy.operations.common import holds_secret, known, succeeded
+from deploy.shell import assign, fields
 from runbooks.engine.model.fact import Argument
 from runbooks.engine.model.host import Context
 from runbooks.engine.model.operation import (
@@ -154,10 +155,10 @@ class Service(Operation):
     def _look(args: Mapping[str, Any]) -> Generator[Shell, Output, dict[str, str]]:
         unit = _unit(args["unit"])
         script = (
-            variable("unit", unit)
-            + variable("user", "--user" if args.get("user") else "")
-            + variable("properties", _PROPERTIES)
-            + variable("folder", "/etc/systemd/system")
+            assign("unit", unit)
+            + assign("user", "--user" if args.get("user") else "")
+            + assign("properties", _PROPERTIES)
+            + assign("folder", "/etc/systemd/system")
             + _LOOK
         )
         text = known((yield Shell(f"service {unit}", script)), unit)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import Any, ClassVar
 
-from deploy.operations.common import known, variable
+from deploy.operations.common import known
+from deploy.shell import assign
 from runbooks.engine.model.fact import Argument
 from runbooks.engine.model.host import Context
 from runbooks.engine.model.operation import (
@@ -79,7 +80,7 @@ def _installed(context: Context) -> Generator[Shell, Output, str | None]:
         if "sglang_venv" in context.host.data
         else "python3"
     )
-    script = variable("python", python) + _VERSION
+    script = assign("python", python) + _VERSION
     text = known((yield Shell("sglang version", script)), "sglang").strip()
     return None if text == "absent" else text
 
