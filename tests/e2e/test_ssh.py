@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import getpass
 import os
-import shutil
-import signal
 import socket
-import subprocess
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import gevent
@@ -24,38 +18,9 @@ from runbooks.engine.adapter.writing import INLINE_LIMIT
 from runbooks.engine.fleet import Unreachable
 from runbooks.engine.model.operation import Command, Delegate, Put
 from runbooks.engine.model.probe import Output, Shell
+from tests.e2e.loopback import Server, host_data
 
-SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.skipif(SSHD is None, reason="sshd is not installed"),
-]
-
-
-@dataclass
-class Server:
-    """A running sshd; its sessions are its children."""
-
-    process: subprocess.Popen[bytes]
-    port: int
-    folder: Path
-
-    def cut(self) -> None:
-        """End every session, as a network that fails does."""
-        task = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        for pid in task.read_text().split():
-            os.kill(int(pid), signal.SIGKILL)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _keygen(file: Path) -> None:
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(file)], check=True)
+pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -64,56 +29,9 @@ def patched() -> None:
     runtime.patch()
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("sshd")
-    _keygen(folder / "host_key")
-    _keygen(folder / "user_key")
-    shutil.copy(folder / "user_key.pub", folder / "authorized_keys")
-    port = _free_port()
-    (folder / "sshd_config").write_text(
-        f"""\
-ListenAddress 127.0.0.1
-Port {port}
-HostKey {folder}/host_key
-AuthorizedKeysFile {folder}/authorized_keys
-PidFile none
-StrictModes no
-UsePAM no
-PasswordAuthentication no
-PermitRootLogin prohibit-password
-Subsystem sftp internal-sftp
-"""
-    )
-    if os.getuid() == 0:
-        Path("/run/sshd").mkdir(exist_ok=True)
-    process = subprocess.Popen([str(SSHD), "-D", "-e", "-f", str(folder / "sshd_config")])
-    try:
-        end = time.monotonic() + 10
-        while time.monotonic() < end:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.05)
-        yield Server(process, port, folder)
-    finally:
-        process.terminate()
-        process.wait(10)
-
-
 @pytest.fixture
 def fleet(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PyinfraFleet:
-    (server.folder / "ssh_config").write_text("")
-    common = {
-        "ssh_hostname": "127.0.0.1",
-        "ssh_user": getpass.getuser(),
-        "ssh_key": str(server.folder / "user_key"),
-        "ssh_config_file": str(server.folder / "ssh_config"),
-        "ssh_known_hosts_file": str(server.folder / "known_hosts"),
-        "ssh_allow_agent": False,
-    }
-    hosts = [("near", common | {"ssh_port": server.port}), ("far", common | {"ssh_port": 1})]
-    (server.folder / "known_hosts").touch()
+    hosts = [("near", host_data(server)), ("far", host_data(server, port=1))]
     (tmp_path / "hosts.py").write_text(f"machines = {hosts!r}\n")
     monkeypatch.chdir(tmp_path)
     return make_fleet("hosts.py")
