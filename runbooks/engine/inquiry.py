@@ -8,8 +8,10 @@ fact needs to look twice.
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from runbooks.engine.fleet import Fleet, Unreachable
@@ -40,7 +42,11 @@ class Answer(Generic[T]):
     value: T | None = None
     unknown: str | None = None
     unreachable: bool = False
-    failure: Exception | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether the question was answered at all."""
+        return self.unknown is None
 
 
 def inquire(fleet: Fleet, inquiries: Sequence[Inquiry[T]]) -> list[Answer[T]]:
@@ -86,8 +92,10 @@ def _advance(
         raise
     except Exception as error:
         # A fault in a fact's own code must not pass for an answer.
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(last.filename).name}:{last.lineno}"
         kind = type(error).__name__
-        answers[index] = Answer(unknown=f"reading failed: {kind}: {error}", failure=error)
+        answers[index] = Answer(unknown=f"reading failed: {kind}: {error} ({where})")
 
 
 def read_checks(

@@ -7,6 +7,7 @@ first three and the confirmation; the session does the rest.
 from __future__ import annotations
 
 import getpass
+import os
 import socket
 import threading
 import time
@@ -16,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from runbooks.engine.fleet import Fleet
-from runbooks.engine.model.check import Truth
 from runbooks.engine.model.diagnostic import ExitCode
 from runbooks.engine.model.operation import Preview
 from runbooks.engine.model.runbook import Runbook, Step
 from runbooks.engine.plan.approval import Approval
 from runbooks.engine.plan.plan import Plan
 from runbooks.engine.plan.planner import make_plan
-from runbooks.engine.plan.survey import Findings, Survey
+from runbooks.engine.plan.survey import Survey
+from runbooks.engine.plan.transient import TransientState, dependents_of, transient_state
 from runbooks.engine.redact import Redactor
 from runbooks.engine.registry import Registry
 from runbooks.engine.run.event import Bus
@@ -33,10 +34,10 @@ from runbooks.engine.run.scheduler import Scheduler
 from runbooks.engine.run.step_loop import AskApproval, StepLoop
 from runbooks.engine.secrets import read_secrets
 
-__all__ = ["Options", "Report", "Session"]
+__all__ = ["Options", "Report", "Session", "ask_nobody"]
 
 
-def _nobody(step: Step, host: str, preview: Preview) -> Approval | None:
+def ask_nobody(step: Step, host: str, preview: Preview) -> Approval | None:
     """Without a terminal nobody can approve."""
     return None
 
@@ -49,7 +50,8 @@ class Options:
     runs: Path
     limit: Collection[str] | None = None
     approvals: Mapping[tuple[str, str], Sequence[Approval]] = field(default_factory=dict)
-    ask_approval: AskApproval = _nobody
+    ask_approval: AskApproval = ask_nobody
+    approve_hint: str = "run with --approve {}"
     door: str = "runbook"
 
 
@@ -66,8 +68,18 @@ class Report:
     def code(self) -> ExitCode:
         return ExitCode.worst(outcome.code for outcome in self.outcomes.values())
 
-    def count(self, *results: Result) -> int:
-        return sum(outcome.result in results for outcome in self.outcomes.values())
+    @property
+    def changed(self) -> int:
+        """Steps in which a mutating command was sent, on each host, whatever came of it."""
+        return sum(outcome.acted for outcome in self.outcomes.values())
+
+
+def _operator() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        # A user without a name, as containers have.
+        return f"uid {os.getuid()}"
 
 
 class Session:
@@ -82,7 +94,7 @@ class Session:
         options: Options,
         *,
         now: Callable[[], float] = time.time,
-        sleep: Callable[[float], None] = time.sleep,
+        pause: Callable[[float], object] | None = None,
     ):
         self.runbook = runbook
         self.bus = bus
@@ -91,35 +103,52 @@ class Session:
         self.stop = threading.Event()
         self.leave = threading.Event()
         self._now = now
-        self._sleep = sleep
+        self._pause = pause or self.stop.wait
+        self._secrets: dict[str, str] | None = None
+        self._scheduler: Scheduler | None = None
         self.survey = Survey(runbook, registry, fleet, options.project, now)
+
+    def unlock(self) -> None:
+        """Read the secrets, so that a missing one is told before anybody confirms anything.
+
+        From here on the bus masks them. RunbookError (usage) names what is missing.
+        """
+        if self._secrets is None:
+            self._secrets = read_secrets(self.runbook.secrets, self.options.project)
+            self.bus.redactor = Redactor(self._secrets.values())
 
     def plan(self) -> Plan:
         """Facts now, no host touched."""
         return make_plan(self.survey, limit=self.options.limit)
 
+    def abandon(self) -> None:
+        """End a run at once: nothing is waited for, jobs go on."""
+        self.leave.set()
+        if self._scheduler is not None:
+            self._scheduler.abandon()
+
     def run(self) -> Report:
         """Carry the runbook out; every step is judged anew, whatever a plan said."""
         begun = time.monotonic()
-        secrets = read_secrets(self.runbook.secrets, self.options.project)
-        self.bus.redactor = Redactor(secrets.values())
+        self.unlock()
         run_id = new_run_id(self._now())
         journal = Journal(self.options.runs / run_id)
-        self.bus.add(journal)
+        self.bus.record_to(journal)
         loop = StepLoop(
             survey=self.survey,
             bus=self.bus,
-            secrets=secrets,
+            secrets=self._secrets or {},
             approvals=self.options.approvals,
             ask_approval=self.options.ask_approval,
+            approve_hint=self.options.approve_hint,
             stop=self.stop,
             leave=self.leave,
-            sleep=self._sleep,
+            pause=self._pause,
         )
-        scheduler = Scheduler(
+        self._scheduler = scheduler = Scheduler(
             self.runbook,
             execute=lambda step, host: self._execute(loop, step, host),
-            release=loop.release,
+            release=lambda step, host, acted: self._release(loop, step, host, acted),
             skip=self._skip,
             stop=self.stop,
         )
@@ -133,9 +162,6 @@ class Session:
             )
             code = report.code
             return report
-        except KeyboardInterrupt:
-            code = ExitCode.INTERRUPTED
-            raise
         finally:
             self.bus.emit("end", run=run_id, exit=int(code), journal=str(journal.path))
             journal.close()
@@ -147,43 +173,32 @@ class Session:
             "runbook": self.runbook.name,
             "file": str(self.runbook.file),
             "digest": self.runbook.digest,
-            "operator": getpass.getuser(),
+            "operator": _operator(),
             "controller": socket.gethostname(),
             "door": self.options.door,
             "hosts": sorted(self.runbook.hosts),
         }
 
     def _execute(self, loop: StepLoop, step: Step, host: str) -> Outcome:
-        may_act = None
-        if self.options.limit is not None and host not in self.options.limit:
-            may_act = "outside --limit"
-        if step.transient and (left := self._leave_alone(step)):
-            return self._skip(step, host, Result.NOT_WANTED, left)
-        return loop.execute(step, host, may_act=may_act)
+        return loop.execute(
+            step,
+            host,
+            forbidden=None if self._within(host) else "outside --limit",
+            wanted=(lambda: self._wanted(step)) if step.transient else None,
+        )
 
-    def _leave_alone(self, step: Step) -> str:
-        """Why a transient step is not to be made true now, or nothing.
+    def _release(self, loop: StepLoop, step: Step, host: str, acted: bool) -> Outcome | None:
+        return loop.release(step, host, acted) if self._within(host) else None
 
-        Wanted while a dependent still has to run; never touched while a dependent's job
-        lives (a slow health probe must not restart a server under its extraction).
-        """
-        steps = [self.runbook.steps[other] for other in self.runbook.dependents(step.id)]
-        if not steps or any(other.gate for other in steps):
-            return ""
-        units = [(other, host) for other in steps for host in other.hosts]
-        for (other, host), answer in self.survey.alive(units).items():
-            if answer.value or answer.unknown:
-                state = "lives" if answer.value else f"is unknown ({answer.unknown})"
-                return f"left as it is: the job of {other} on {host} {state}"
+    def _within(self, host: str) -> bool:
+        return self.options.limit is None or host in self.options.limit
+
+    def _wanted(self, step: Step) -> TransientState:
+        """Read now what the dependents ensure, and whether their jobs live."""
+        units = dependents_of(self.survey, step)
+        alive = self.survey.alive(units)
         findings = self.survey.findings(units, {}, parts=["ensures"])
-        pending = [
-            other.id
-            for other, host in units
-            if not other.transient
-            and Findings(ensures=findings[other.id, host].ensures).truth("ensures")
-            is not Truth.TRUE
-        ]
-        return "" if pending else "transient, and no dependent has to run"
+        return transient_state(self.survey, step, findings, alive)
 
     def _skip(self, step: Step, host: str, result: Result, reason: str) -> Outcome:
         outcome = Outcome(step.id, host, result, reason)

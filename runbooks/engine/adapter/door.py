@@ -15,6 +15,7 @@ one operation for the whole runbook (pyinfra's table then shows one row and no s
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections.abc import Generator
@@ -28,16 +29,19 @@ from pyinfra.context import ctx_host, ctx_state
 
 from runbooks.engine.adapter.command_line import exit_with, on_interrupt
 from runbooks.engine.adapter.fleet import PyinfraFleet
+from runbooks.engine.adapter.runtime import is_terminal
 from runbooks.engine.load import load_runbook, parse_variables
-from runbooks.engine.model.diagnostic import ExitCode, RunbookError
+from runbooks.engine.model.diagnostic import Diagnostic, ExitCode, RunbookError
 from runbooks.engine.model.runbook import Step
 from runbooks.engine.plan.plan import STUCK, Plan
 from runbooks.engine.registry import installed
 from runbooks.engine.run.event import Bus
 from runbooks.engine.run.outcome import Outcome, Result
-from runbooks.engine.session import Options, Report, Session
+from runbooks.engine.session import Options, Report, Session, ask_nobody
 
 __all__ = ["run_runbook"]
+
+logger = logging.getLogger(__name__)
 
 _doors: WeakKeyDictionary[Any, dict[Path, Door]] = WeakKeyDictionary()
 _lock = threading.Lock()
@@ -68,11 +72,13 @@ class Door:
             limit=self._limit(state),
             approvals=spread_approvals(_words(given.get("approve")), runbook, self.fleet),
             door="pyinfra",
-            **({"ask_approval": ask_on_terminal} if sys.stdin.isatty() else {}),
+            ask_approval=ask_on_terminal if is_terminal(sys.stdin) else ask_nobody,
+            approve_hint="run with --data approve={}",
         )
         self.session = Session(runbook, registry, self.fleet, Bus([]), options)
         self._plan: Plan | None = None
         self._report: Report | None = None
+        self._failure: RunbookError | None = None
         self._running = threading.Lock()
 
     def _limit(self, state: Any) -> set[str] | None:
@@ -86,6 +92,7 @@ class Door:
 
         with self._running:
             if self._plan is None:
+                self.session.unlock()
                 self._plan = self.session.plan()
                 show_plan(self._plan, self.console)
                 if self._plan.count(*STUCK):
@@ -98,15 +105,33 @@ class Door:
         from runbooks.engine.view.recap import show_recap
 
         with self._running:
-            if self._report is None:
+            if self._report is None and self._failure is None:
                 self.session.bus.add(RunView(self.console))
                 # The first Ctrl-C ends the run after the steps that run; pyinfra's door
                 # leaves at once at the second, and jobs go on.
                 on_interrupt(self.session.stop.set)
-                self._report = self.session.run()
-                show_recap(self._report, self.session.runbook, self.console)
-                exit_with(self._report.code)
+                try:
+                    self._report = self.session.run()
+                except RunbookError as error:
+                    self._fail(error)
+                except Exception:
+                    # Once, and as a failure of every step: never a second run.
+                    logger.exception("the engine failed")
+                    fault = Diagnostic("the engine failed", where="runbook", code=ExitCode.BUG)
+                    self._fail(RunbookError(fault))
+                else:
+                    show_recap(self._report, self.session.runbook, self.console)
+                    exit_with(self._report.code)
+        if self._report is not None:
             return self._report.outcomes[step, host]
+        return Outcome(step, host, Result.FAILED, str(self._failure))
+
+    def _fail(self, error: RunbookError) -> None:
+        from runbooks.engine.view.diagnostics import show_diagnostics
+
+        self._failure = error
+        show_diagnostics(error.diagnostics)
+        exit_with(error.code)
 
 
 def run_runbook(deploy_file: str) -> None:

@@ -9,14 +9,27 @@ threads of their own and die when they are patched).
 from __future__ import annotations
 
 import logging
+import signal
+import sys
+import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import gevent
 from gevent import monkey
 
-__all__ = ["is_patched", "patch", "quiet", "using", "without_patching"]
+__all__ = [
+    "is_patched",
+    "is_terminal",
+    "on_interrupts",
+    "patch",
+    "quiet",
+    "read_line",
+    "using",
+    "without_patching",
+]
 
 
 def is_patched() -> bool:
@@ -57,6 +70,38 @@ def quiet(level: int = logging.CRITICAL) -> None:
         logger = logging.getLogger(name)
         logger.setLevel(level)
         logger.propagate = False
+
+
+def on_interrupts(*stages: Callable[[], object]) -> None:
+    """Call the first stage at the first Ctrl-C, the next at the next; the last one repeats.
+
+    Each in a greenlet: a signal handler runs in gevent's loop, where nothing may wait.
+    """
+    left = list(stages)
+
+    def interrupted(number: int, frame: object) -> None:
+        gevent.spawn(left.pop(0) if len(left) > 1 else left[0])
+
+    signal.signal(signal.SIGINT, interrupted)
+
+
+def is_terminal(stream: Any) -> bool:
+    """Whether somebody sits there; a closed standard stream is None in Python."""
+    return stream is not None and not stream.closed and bool(stream.isatty())
+
+
+_reading = threading.Lock()
+
+
+def read_line() -> str:
+    """A line of standard input; other greenlets go on meanwhile, and one asks at a time."""
+    with _reading:
+        if sys.stdin is None:
+            return ""
+        if not is_patched():
+            return sys.stdin.readline()
+        pool: Any = gevent.get_hub().threadpool
+        return str(pool.apply(sys.stdin.readline))
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from runbooks.engine.adapter.inventory import make_fleet, select_hosts
+from runbooks.engine.adapter.runtime import read_line
 from runbooks.engine.fleet import Fleet
 from runbooks.engine.load import find_runbook, load_runbook, parse_variables
 from runbooks.engine.model.diagnostic import RunbookError
@@ -17,7 +18,8 @@ from runbooks.engine.model.runbook import Runbook, Step
 from runbooks.engine.plan.approval import Approval, approval_of, parse_approvals, phrase
 from runbooks.engine.registry import installed
 from runbooks.engine.run.event import Bus
-from runbooks.engine.session import Options, Session
+from runbooks.engine.session import Options, Session, ask_nobody
+from runbooks.engine.view.text import printable
 
 __all__ = ["add_options", "ask_on_terminal", "open_session", "runs_folder", "spread_approvals"]
 
@@ -60,7 +62,7 @@ def open_session(
         runs=runs_folder(project),
         limit=limit,
         approvals=spread_approvals(approve, runbook, fleet),
-        ask_approval=ask_on_terminal if asks else _nobody,
+        ask_approval=ask_on_terminal if asks else ask_nobody,
     )
     return Session(runbook, registry, fleet, bus, options)
 
@@ -88,10 +90,6 @@ def ask_on_terminal(step: Step, host: str, preview: Preview) -> Approval | None:
     """Ask for the phrase that holds the measured amount and the host."""
     wanted = phrase(step.id, host, preview)
     lost = step.irreversible.loses if step.irreversible else "what it removes"
-    print(f"{step.id} on {host} loses {lost}: {preview.summary}", file=sys.stderr)
-    print(f"Type  {wanted}  to approve: ", end="", file=sys.stderr, flush=True)
-    return approval_of(step.id, host, preview) if sys.stdin.readline().strip() == wanted else None
-
-
-def _nobody(step: Step, host: str, preview: Preview) -> Approval | None:
-    return None
+    question = f"{step.id} on {host} loses {lost}: {preview.summary}\nType  {wanted}  to approve: "
+    print(printable(question), end="", file=sys.stderr, flush=True)
+    return approval_of(step.id, host, preview) if read_line().strip() == wanted else None

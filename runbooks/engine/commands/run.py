@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
-from types import FrameType
 
+from runbooks.engine.adapter.runtime import is_terminal, on_interrupts, read_line
 from runbooks.engine.commands.opening import add_options, open_session
 from runbooks.engine.model.diagnostic import ExitCode
 from runbooks.engine.plan.plan import Plan
@@ -35,9 +34,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    terminal = sys.stdin.isatty() and not arguments.json
+    terminal = is_terminal(sys.stdin) and not arguments.json
     bus = Bus([])
     session = open_session(arguments, bus, approve=arguments.approve, asks=terminal)
+    session.unlock()
     plan = session.plan()
     console = make_console()
     if arguments.json:
@@ -47,9 +47,10 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         show_plan(plan, console)
         bus.add(RunView(console, verbose=arguments.verbose))
-    if not arguments.yes and not _confirmed(plan, terminal):
+    # Where nothing would be changed there is nothing to confirm: the run says why.
+    if plan.changes and not arguments.yes and not _confirmed(plan, terminal):
         return ExitCode.APPROVAL
-    stop_on_interrupt(session)
+    on_interrupts(lambda: _stop(session), session.abandon)
     report = session.run()
     if not arguments.json:
         show_recap(report, session.runbook, console)
@@ -62,20 +63,17 @@ def _confirmed(plan: Plan, terminal: bool) -> bool:
         print("runbook run: not confirmed; without a terminal give -y", file=sys.stderr)
         return False
     print(f"Run {plan.runbook.name}? Only 'yes' goes on: ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip() == "yes"
+    if read_line().strip() == "yes":
+        return True
+    print("runbook run: not confirmed, nothing was done", file=sys.stderr)
+    return False
 
 
-def stop_on_interrupt(session: Session) -> None:
-    """First Ctrl-C: stop after the step that runs. Second: leave at once; jobs go on."""
-
-    def interrupted(number: int, frame: FrameType | None) -> None:
-        if session.stop.is_set():
-            session.leave.set()
-            raise KeyboardInterrupt
-        session.stop.set()
-        print(
-            "\nStopping after this step; Ctrl-C again leaves at once, jobs go on.",
-            file=sys.stderr,
-        )
-
-    signal.signal(signal.SIGINT, interrupted)
+def _stop(session: Session) -> None:
+    """The first Ctrl-C: stop after the steps that run. The next one abandons them."""
+    session.stop.set()
+    print(
+        "\nStopping after the steps that run now. Ctrl-C again leaves them at once: jobs go on,"
+        " and the next run attaches to them.",
+        file=sys.stderr,
+    )

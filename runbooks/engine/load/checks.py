@@ -34,6 +34,8 @@ def build_check(
     here = (*path, name)
     host = raw.get("host")
     args = parse_arguments(fact.arguments, body, here, found)
+    if not found.holds(path) and (problem := fact.check_arguments(args)) is not None:
+        found.key(here, problem)
     wants = _wants(fact, body, here, found)
     if found.holds(path):
         return None

@@ -111,11 +111,11 @@ def judge(check: Check, reading: Reading) -> Finding:
         value = Unknown(reading.unknown) if reading.unknown else _field(reading, want)
         truth, reason = _compare(want, value)
         label = "" if want.field in (check.fact.value, "is") else f"{want.field} "
-        if truth is Truth.TRUE and several:
-            reads.append(f"{label}{want.type.show(value)}")
-        else:
-            shown = value.reason if isinstance(value, Unknown) else _shown(want, value)
-            reads.append(f"{label}{shown}")
+        shown = value.reason if isinstance(value, Unknown) else _shown(want, value)
+        if truth is Truth.TRUE and want.operator != "eq":
+            # The limit belongs to the reading: 74.9 GiB says little without "≥ 2 GiB".
+            shown += f" ({want.show()})"
+        reads.append(f"{label}{shown}")
         if truth is not Truth.TRUE or not several:
             wanteds.append(f"{label}{want.show()}" if several else want.show())
         if reason:

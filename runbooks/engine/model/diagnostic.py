@@ -45,6 +45,7 @@ _PRECEDENCE = (
     ExitCode.STALE,
     ExitCode.APPROVAL,
     ExitCode.FAILED,
+    ExitCode.TIMEOUT,
     ExitCode.PRECONDITION,
     ExitCode.UNREACHABLE,
 )
@@ -107,7 +108,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 def did_you_mean(word: str, known: Sequence[str] | Iterable[str]) -> str | None:
     """A hint: "did you mean 'x'?", or the known words when none is near."""
-    names = sorted(known)
+    names = sorted(set(known))
     match = nearest(word, names)
     if match is not None:
         return f"did you mean '{match}'?"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from runbooks.engine.model.host import Context
@@ -54,6 +54,10 @@ class Fact(ABC):
     value: ClassVar[str | None] = None
     defaults: ClassVar[Mapping[str, Any]] = {}
 
+    def check_arguments(self, args: Mapping[str, Any]) -> str | None:
+        """What is wrong with arguments together (one of two is missing), or None; at load."""
+        return None
+
     def for_plan(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         """Cheaper arguments for a plan, where the full reading takes hours (checksums)."""
         return args
@@ -72,4 +76,3 @@ class Reading:
     at: float
     unknown: str | None = None
     unreachable: bool = False
-    evidence: Mapping[str, Any] = field(default_factory=dict)

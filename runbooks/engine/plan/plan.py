@@ -23,13 +23,14 @@ class Status(Enum):
     MAY_RUN = "may run"  # depends on a step that has not run
     ATTACH = "will attach"  # its job lives on the host
     NOT_WANTED = "not wanted"  # transient, and no dependent has to run
+    RELEASE = "will release"  # transient, holds, and no dependent has to run
     BLOCKED = "blocked"  # requires do not hold
     UNKNOWN = "unknown"
     UNREACHABLE = "unreachable"
 
 
 # Rows that change something, or that wait for one that does.
-PENDING = frozenset({Status.WILL_RUN, Status.MAY_RUN, Status.ATTACH})
+PENDING = frozenset({Status.WILL_RUN, Status.MAY_RUN, Status.ATTACH, Status.RELEASE})
 STUCK = frozenset({Status.BLOCKED, Status.UNKNOWN, Status.UNREACHABLE})
 
 

@@ -17,9 +17,13 @@ from runbooks.engine.model.runbook import Estimate, Step
 from runbooks.engine.plan.approval import approval_of
 from runbooks.engine.plan.ledger import balance, entries_of
 from runbooks.engine.plan.plan import PENDING, STUCK, Plan, Row, Status
-from runbooks.engine.plan.survey import Findings, Survey, Unit
+from runbooks.engine.plan.survey import Findings, Survey, Unit, truth_of
+from runbooks.engine.plan.transient import Want, transient_state
 
-__all__ = ["make_plan", "still_to_run", "wanted"]
+__all__ = ["make_plan"]
+
+# What depends on such a row cannot be settled. A release changes nothing for dependents.
+_UNSETTLED = (PENDING | STUCK) - {Status.RELEASE}
 
 
 def make_plan(survey: Survey, *, limit: Collection[str] | None = None) -> Plan:
@@ -52,32 +56,6 @@ def make_plan(survey: Survey, *, limit: Collection[str] | None = None) -> Plan:
         fleet.read_only(False)
 
 
-def still_to_run(survey: Survey, findings: Mapping[Unit, Findings]) -> dict[str, bool]:
-    """For each step whether it, or what it waits for, does not hold now.
-
-    A transient step's own ensures do not count: whether it is wanted follows from this.
-    """
-    answer: dict[str, bool] = {}
-    for step_id in survey.runbook.order:
-        step = survey.runbook.steps[step_id]
-        upstream = any(answer[need] for need in step.needs)
-        own = not step.gate and any(
-            findings[step_id, host].truth("ensures") is not Truth.TRUE for host in step.hosts
-        )
-        answer[step_id] = upstream or (own and not step.transient)
-    return answer
-
-
-def wanted(survey: Survey, step: Step, to_run: Mapping[str, bool]) -> bool:
-    """Whether a transient step is wanted: a dependent still has to run, or nobody needs it.
-
-    A gate among the dependents counts, since it reads the world on every run.
-    """
-    dependents = survey.runbook.dependents(step.id)
-    steps = survey.runbook.steps
-    return not dependents or any(to_run[other] or steps[other].gate for other in dependents)
-
-
 @dataclass
 class _Decision:
     survey: Survey
@@ -88,22 +66,15 @@ class _Decision:
     limit: Collection[str] | None
 
     def rows(self, units: Sequence[tuple[Step, str]]) -> list[Row]:
-        to_run = still_to_run(self.survey, self.findings)
         decided: dict[str, list[Row]] = {}
         rows = []
         for step, host in units:
-            row = self._row(step, host, decided, to_run)
+            row = self._row(step, host, decided)
             decided.setdefault(step.id, []).append(row)
             rows.append(row)
         return rows
 
-    def _row(
-        self,
-        step: Step,
-        host: str,
-        decided: Mapping[str, Sequence[Row]],
-        to_run: Mapping[str, bool],
-    ) -> Row:
+    def _row(self, step: Step, host: str, decided: Mapping[str, Sequence[Row]]) -> Row:
         found = self.findings[step.id, host]
         estimate = self.estimates.get((step.id, host))
         row = Row(
@@ -119,16 +90,19 @@ class _Decision:
         waits = tuple(
             need
             for need in step.needs
-            if any(other.status in PENDING | STUCK for other in decided[need])
+            if any(other.status in _UNSETTLED for other in decided[need])
         )
         if host in self.down:
             return replace(row, status=Status.UNREACHABLE, reason=self.down[host], waits=waits)
         if step.gate:
             return self._gate(row, waits)
-        return self._step(row, waits, self._moves(step, decided), to_run)
+        moves = self._moves(step, decided)
+        if step.transient and (settled := self._transient(row, moves)) is not None:
+            return settled
+        return self._step(row, waits, moves)
 
     def _gate(self, row: Row, waits: tuple[str, ...]) -> Row:
-        truth = _truth(row.requires)
+        truth = truth_of(row.requires)
         reason = _because(row.requires, truth)
         if waits:
             return replace(row, status=Status.MAY_RUN, reason=reason, waits=waits)
@@ -139,48 +113,76 @@ class _Decision:
         }[truth]
         return replace(row, status=status, reason=reason)
 
-    def _step(
-        self, row: Row, waits: tuple[str, ...], moves: bool, to_run: Mapping[str, bool]
-    ) -> Row:
-        step, truth = row.step, _truth(row.ensures)
+    def _transient(self, row: Row, moves: bool) -> Row | None:
+        """The row of a transient step that is not to be made true; None where it is wanted."""
+        step, truth = row.step, truth_of(row.ensures)
+        state = transient_state(
+            self.survey, step, self.findings, self.alive, moves=moves or self._others_move(step)
+        )
+        if state.want is Want.WANTED:
+            return None
+        if state.want is Want.UNKNOWN:
+            return replace(row, status=Status.UNKNOWN, reason=state.reason)
+        if state.want is Want.LEFT:
+            reason = f"left as it is: {state.reason}"
+            return replace(row, status=Status.NOT_WANTED, reason=reason)
+        within = self.limit is None or row.host in self.limit
+        if step.release is not None and truth is Truth.TRUE and within:
+            reason = f"{state.reason}; {_because(row.ensures, truth)}"
+            return replace(row, status=Status.RELEASE, reason=reason)
+        return replace(row, status=Status.NOT_WANTED, reason=f"transient, and {state.reason}")
+
+    def _others_move(self, step: Step) -> bool:
+        """Whether a dependent waits, beside this step, for one that does not hold now."""
+        steps = self.survey.runbook.steps
+        beside = {
+            other
+            for dependent in self.survey.runbook.dependents(step.id)
+            for other in self.survey.runbook.upstream(dependent)
+        } - {step.id, *self.survey.runbook.dependents(step.id)}
+        return any(
+            self.findings[other, host].truth("ensures") is not Truth.TRUE
+            for other in beside
+            if not steps[other].gate and not steps[other].transient
+            for host in steps[other].hosts
+        )
+
+    def _step(self, row: Row, waits: tuple[str, ...], moves: bool) -> Row:
+        step, truth = row.step, truth_of(row.ensures)
         reason = _because(row.ensures, truth)
         alive = self.alive.get((step.id, row.host))
         if alive is not None and alive.value:
             return replace(row, status=Status.ATTACH, reason="its job lives on the host")
-        if alive is not None and alive.unknown:
-            return replace(row, status=Status.UNKNOWN, reason=f"job: unknown ({alive.unknown})")
-        if step.transient and not wanted(self.survey, step, to_run):
-            return replace(
-                row, status=Status.NOT_WANTED, reason="transient, and no dependent has to run"
-            )
+        if alive is not None and not alive.known:
+            status = Status.UNREACHABLE if alive.unreachable else Status.UNKNOWN
+            return replace(row, status=status, reason=f"job: unknown ({alive.unknown})")
         if truth is Truth.TRUE and not moves:
             return replace(row, status=Status.SATISFIED, reason=reason)
-        if self.limit is not None and row.host not in self.limit:
-            return replace(row, status=Status.BLOCKED, reason=f"outside --limit; {reason}")
         if waits:
             return replace(row, status=Status.MAY_RUN, reason=reason, waits=waits)
+        if self.limit is not None and row.host not in self.limit:
+            return replace(row, status=Status.BLOCKED, reason=f"outside --limit; {reason}")
         if truth is Truth.UNKNOWN:
             return replace(row, status=_lost(row.ensures), reason=reason)
-        required = _truth(row.requires)
+        required = truth_of(row.requires)
         if required is Truth.FALSE:
             reason = f"requires {_because(row.requires, required)}"
             return replace(row, status=Status.BLOCKED, reason=reason)
         if required is Truth.UNKNOWN:
+            # A run stops here with the code of a precondition, so the plan does too.
             reason = f"requires {_because(row.requires, required)}"
-            return replace(row, status=_lost(row.requires), reason=reason)
+            lost = _lost(row.requires) is Status.UNREACHABLE
+            status = Status.UNREACHABLE if lost else Status.BLOCKED
+            return replace(row, status=status, reason=reason)
         return replace(row, status=Status.WILL_RUN, reason=reason)
 
     def _moves(self, step: Step, decided: Mapping[str, Sequence[Row]]) -> bool:
         """Whether something upstream would change the world; a stuck gate changes nothing."""
         return any(
-            row.acts or (row.status in STUCK and not row.step.gate)
+            row.status in _UNSETTLED and not row.step.gate
             for other in self.survey.runbook.upstream(step.id)
             for row in decided[other]
         )
-
-
-def _truth(findings: Sequence[Finding]) -> Truth:
-    return Findings(requires=tuple(findings)).truth("requires")
 
 
 def _lost(findings: Sequence[Finding]) -> Status:
@@ -198,7 +200,7 @@ def _because(findings: Sequence[Finding], truth: Truth) -> str:
 
 def _with_previews(survey: Survey, rows: Sequence[Row]) -> list[Row]:
     """Add what each acting row would change, and the digest that approves it."""
-    acting = [(row.step, row.host) for row in rows if row.acts]
+    acting = [(row.step, row.host) for row in rows if row.acts and row.status is not Status.RELEASE]
     previews = survey.previews(acting)
     return [_previewed(row, previews.get((row.step.id, row.host))) for row in rows]
 
@@ -209,7 +211,10 @@ def _previewed(row: Row, answer: Answer[Preview] | None) -> Row:
     preview = answer.value
     if preview is None:
         return replace(row, preview_problem=answer.unknown or "no preview")
+    if preview.refused and row.status is Status.WILL_RUN:
+        return replace(row, preview=preview, status=Status.BLOCKED, reason=preview.summary)
     approval = None
-    if row.step.irreversible is not None and not preview.refused:
+    # Nothing measured (it is not there yet) is nothing that could be approved.
+    if row.step.irreversible is not None and not preview.refused and preview.identity:
         approval = str(approval_of(row.step.id, row.host, preview))
     return replace(row, preview=preview, approval=approval)

@@ -18,7 +18,15 @@ from runbooks.engine.model.probe import Output, Shell
 from runbooks.engine.model.runbook import Act, Estimate, Runbook, Step
 from runbooks.engine.registry import Registry
 
-__all__ = ["Findings", "Survey", "estimates_of", "read_findings"]
+__all__ = [
+    "Findings",
+    "Survey",
+    "Unit",
+    "act_of",
+    "estimates_of",
+    "read_findings",
+    "truth_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +37,17 @@ class Findings:
     ensures: tuple[Finding, ...] = ()
 
     def truth(self, part: str) -> Truth:
-        """True only when all are; unknown weighs more than false."""
-        truths = [finding.truth for finding in getattr(self, part)]
-        for truth in (Truth.UNKNOWN, Truth.FALSE):
-            if truth in truths:
-                return truth
-        return Truth.TRUE
+        """Of `requires` or `ensures`: see `truth_of`."""
+        return truth_of(getattr(self, part))
+
+
+def truth_of(findings: Sequence[Finding]) -> Truth:
+    """True only when all are; unknown weighs more than false."""
+    truths = [finding.truth for finding in findings]
+    for truth in (Truth.UNKNOWN, Truth.FALSE):
+        if truth in truths:
+            return truth
+    return Truth.TRUE
 
 
 Unit = tuple[str, str]  # step id, host name
@@ -42,7 +55,7 @@ Unit = tuple[str, str]  # step id, host name
 
 @dataclass
 class Survey:
-    """Reads for one runbook on one fleet; `planning` lets costly facts answer cheaply."""
+    """Reads for one runbook on one fleet."""
 
     runbook: Runbook
     registry: Registry
@@ -79,7 +92,10 @@ class Survey:
         parts: Sequence[str] = ("requires", "ensures"),
         planning: bool = False,
     ) -> dict[Unit, Findings]:
-        """Requires and ensures of all units, in one round trip a host where facts allow it."""
+        """Requires and ensures of all units, in one round trip a host where facts allow it.
+
+        `planning` lets costly facts answer cheaply (`Fact.for_plan`).
+        """
         return read_findings(
             self.fleet, self.context, units, estimates, parts, planning=planning, now=self.now
         )
@@ -89,7 +105,7 @@ class Survey:
         asked = [(step, host) for step, host in units if step.do and step.do.operation.long]
         inquiries = []
         for step, host in asked:
-            act = _act(step)
+            act = act_of(step)
             context = self.context(step, host)
             args = bind_args(act.args, context.host)
             inquiries.append(Inquiry(host, act.operation.alive(args, context)))
@@ -102,7 +118,7 @@ class Survey:
         """What the operation of each unit would change, from a look at the world."""
         inquiries = []
         for step, host in units:
-            act = _act(step)
+            act = act_of(step)
             context = self.context(step, host)
             args = bind_args(act.args, context.host)
             inquiries.append(Inquiry(host, _previewing(act, args, context)))
@@ -112,7 +128,8 @@ class Survey:
         }
 
 
-def _act(step: Step) -> Act:
+def act_of(step: Step) -> Act:
+    """The step's `do`; ValueError for a gate."""
     if step.do is None:
         raise ValueError(f"step {step.id} is a gate and has no operation")
     return step.do

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import threading
 import time
@@ -112,11 +113,17 @@ class Performer:
         self.bus.emit("progress", step=self.step, host=self.host, **data)
 
     def _mutate(self, action: Command | Put | Delegate) -> Output:
+        left = self._time_left()
+        bounded = False
+        if isinstance(action, Command) and left is not None:
+            bounded = action.timeout is None or left <= action.timeout
+            action = replace(action, timeout=left if bounded else action.timeout)
         if not self.acted:
+            # A host that is down already was not touched: no intent.
+            if reason := self.fleet.connect([self.host]).get(self.host):
+                raise Unreachable(self.host, reason)
             self.bus.emit("intent", step=self.step, host=self.host, operation=self.what)
             self.acted = True
-        if isinstance(action, Command):
-            action = replace(action, timeout=self._time_left(action.timeout))
         begun = time.monotonic()
         output = self.fleet.perform(self.host, action)
         self.bus.emit(
@@ -126,20 +133,25 @@ class Performer:
             command=describe(action),
             exit=output.exit,
             seconds=round(time.monotonic() - begun, 3),
-            stdout=output.stdout[-_TAIL:].decode(errors="replace"),
-            stderr=output.stderr[-_TAIL:],
+            stdout=self._tail(output.stdout.decode(errors="replace")),
+            stderr=self._tail(output.stderr),
         )
-        if output.exit == 124 and self.deadline is not None and time.monotonic() >= self.deadline:
+        if output.exit == 124 and bounded:
             raise TimedOut
         return output
 
-    def _time_left(self, own: int | None) -> int | None:
+    def _tail(self, text: str) -> str:
+        """The end of an output. Masked before it is cut: half a secret matches nothing."""
+        return self.bus.redactor.text(text)[-_TAIL:]
+
+    def _time_left(self) -> int | None:
+        """Whole seconds until the deadline, at least one; TimedOut behind it."""
         if self.deadline is None:
-            return own
-        left = int(self.deadline - time.monotonic())
+            return None
+        left = self.deadline - time.monotonic()
         if left <= 0:
             raise TimedOut
-        return left if own is None else min(own, left)
+        return math.ceil(left)
 
 
 def describe(action: Command | Put | Delegate) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from runbooks.engine.model.diagnostic import Diagnostic, ExitCode, RunbookError
 from runbooks.engine.redact import Redactor
 
 __all__ = ["SCHEMA_VERSION", "Bus", "Event", "Sink"]
@@ -17,9 +18,9 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened; `kind` is one of the words of `docs` below.
+    """One thing that happened. `kind` is one of these words:
 
-    `run` begins, `plan`, `facts` (a step's findings), `intent` (fsynced before the first
+    `run` begins, `facts` (a step's findings), `intent` (fsynced before the first
     mutating command of a step), `command` (one mutating command and its exit), `progress`,
     `outcome` (of a step on a host), `note`, `end`.
     """
@@ -47,20 +48,52 @@ class Sink(Protocol):
 
 
 class Bus:
-    """The one way out: every record passes the redactor before any sink sees it."""
+    """The one way out: every record passes the redactor before any sink sees it.
+
+    A view whose reader went away is dropped, and the run goes on: what is done must be
+    recorded. Where the journal cannot be written, no further intent passes.
+    """
 
     def __init__(self, sinks: list[Sink], now: Callable[[], float] = time.time):
         self._sinks = sinks
         self._now = now
         self._lock = threading.Lock()
+        self._journal: Sink | None = None
+        self._journal_problem = ""
         self.redactor = Redactor()
 
     def add(self, sink: Sink) -> None:
         self._sinks.append(sink)
 
+    def record_to(self, journal: Sink) -> None:
+        """Give every record to `journal` first."""
+        self._journal = journal
+        self._journal_problem = ""
+
     def emit(self, kind: str, *, step: str = "", host: str = "", **data: Any) -> None:
-        """Send one event to all sinks, in the order of their adding."""
+        """Send one event to all sinks. RunbookError for an intent that cannot be recorded."""
         record = self.redactor.value(Event(kind, self._now(), step, host, data).record())
         with self._lock:
-            for sink in self._sinks:
-                sink.take(record)
+            self._write(record)
+            for sink in list(self._sinks):
+                try:
+                    sink.take(record)
+                except OSError:
+                    self._sinks.remove(sink)
+        if kind == "intent" and self._journal_problem:
+            raise RunbookError(
+                Diagnostic(
+                    f"the journal cannot be written ({self._journal_problem}); nothing was done",
+                    where=f"{step}@{host}",
+                    hint="free some space for it, or set RUNBOOK_RUNS to another folder",
+                    code=ExitCode.FAILED,
+                )
+            )
+
+    def _write(self, record: Mapping[str, Any]) -> None:
+        if self._journal is None or self._journal_problem:
+            return
+        try:
+            self._journal.take(record)
+        except OSError as error:
+            self._journal_problem = error.strerror or str(error)

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from runbooks.engine.model.diagnostic import RunbookError
+
 __all__ = ["Journal", "new_run_id", "read_journal"]
 
 # Events that must be on the disk before the engine goes on.
@@ -25,7 +27,14 @@ class Journal:
     """A sink that appends each record to `FOLDER/journal.jsonl`."""
 
     def __init__(self, folder: Path):
-        folder.mkdir(parents=True, exist_ok=False)
+        try:
+            folder.mkdir(parents=True, exist_ok=False)
+        except OSError as error:
+            raise RunbookError.usage(
+                f"the journal's folder cannot be made: {error.strerror}",
+                where=str(folder),
+                hint="set RUNBOOK_RUNS to a folder that you may write",
+            ) from None
         self.folder = folder
         self.path = folder / "journal.jsonl"
         # 0600: diffs of configuration may hold what only the operator should read.
@@ -45,8 +54,10 @@ class Journal:
             os.fsync(self._file)
 
     def close(self) -> None:
-        os.fsync(self._file)
-        os.close(self._file)
+        try:
+            os.fsync(self._file)
+        finally:
+            os.close(self._file)
 
 
 def read_journal(path: Path) -> Iterator[dict[str, Any]]:

@@ -17,9 +17,12 @@ class Result(Enum):
     HELD = "held"  # a gate
     RAN = "ran"  # acted, and ensures hold after
     NOT_WANTED = "not wanted"  # transient without a dependent that has to run
+    LEFT = "left as it is"  # transient, and the job of a dependent lives
+    RELEASED = "released"  # transient, ended after its last dependent
     BLOCKED = "blocked"  # requires did not hold; nothing touched
     APPROVAL = "waits for approval"
-    UNKNOWN = "unknown"  # an ensures could not be known; nothing touched
+    UNKNOWN = "unknown"  # an ensures could not be known
+    BUG = "bug"  # the engine or an operation failed in its own code
     FAILED = "failed"
     TIMEOUT = "timed out"
     UNREACHABLE = "unreachable"
@@ -31,11 +34,21 @@ class Result(Enum):
         return self in _GOOD
 
 
-_GOOD = frozenset({Result.SATISFIED, Result.HELD, Result.RAN, Result.NOT_WANTED})
+_GOOD = frozenset(
+    {
+        Result.SATISFIED,
+        Result.HELD,
+        Result.RAN,
+        Result.NOT_WANTED,
+        Result.LEFT,
+        Result.RELEASED,
+    }
+)
 _CODES = {
     Result.BLOCKED: ExitCode.PRECONDITION,
     Result.APPROVAL: ExitCode.APPROVAL,
     Result.UNKNOWN: ExitCode.FAILED,
+    Result.BUG: ExitCode.BUG,
     Result.FAILED: ExitCode.FAILED,
     Result.TIMEOUT: ExitCode.TIMEOUT,
     Result.UNREACHABLE: ExitCode.UNREACHABLE,
@@ -45,16 +58,22 @@ _CODES = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A step's end on one host: the word, why, and how long it took (seconds)."""
+    """A step's end on one host: the word, why, and how long it took (seconds).
+
+    `acted`: a mutating command was sent, whatever came of it.
+    """
 
     step: str
     host: str
     result: Result
     reason: str = ""
     seconds: float = 0.0
-    stale: bool = False
+    acted: bool = False
 
     @property
     def code(self) -> ExitCode:
         """A skipped step has no code of its own: what it waited for has one."""
+        if self.acted and self.result is Result.UNREACHABLE:
+            # The host was being changed when it went away: more than "not reached".
+            return ExitCode.FAILED
         return _CODES.get(self.result, ExitCode.DONE)

@@ -1,7 +1,8 @@
 """Walks the graph: each step on each of its hosts, as soon as what it needs has ended well.
 
 `needs` waits for a step on all its hosts. A failed step stops its dependants on every host
-and nothing else. One host runs one step at a time; different hosts run side by side.
+and nothing else. One host runs one step at a time; different hosts run side by side. The
+release of a transient step is a task of its own, after the last of its dependents.
 """
 
 from __future__ import annotations
@@ -14,89 +15,118 @@ from dataclasses import dataclass, field
 from runbooks.engine.model.runbook import Runbook, Step
 from runbooks.engine.run.outcome import Outcome, Result
 
-__all__ = ["Scheduler"]
+__all__ = ["Scheduler", "release_of"]
 
 Unit = tuple[str, str]
+# What has served, and so is released: it holds, or somebody began to make it hold.
+_SERVED = frozenset({Result.RAN, Result.SATISFIED, Result.LEFT})
+
+
+def release_of(step_id: str) -> str:
+    """The name under which the release of a step is reported."""
+    return f"{step_id}:release"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One step on one host, or the release of a transient one."""
+
+    step: Step
+    host: str
+    release: bool = False
+
+    @property
+    def unit(self) -> Unit:
+        return (release_of(self.step.id) if self.release else self.step.id, self.host)
 
 
 @dataclass
 class Scheduler:
-    """Runs every unit once. `execute` runs one and returns its outcome; it must not raise.
+    """Runs every unit once; `execute` and `release` return outcomes.
 
-    `released` is called for each host of a transient step after its last dependent.
+    `abandon` ends `run` at once, from another thread: what is under way stays under way.
     """
 
     runbook: Runbook
     execute: Callable[[Step, str], Outcome]
-    release: Callable[[Step, str], Outcome | None]
+    release: Callable[[Step, str, bool], Outcome | None]
     skip: Callable[[Step, str, Result, str], Outcome]
     stop: threading.Event
     outcomes: dict[Unit, Outcome] = field(default_factory=dict)
+    _ended: queue.Queue[tuple[Task, Outcome | BaseException | None] | None] = field(
+        default_factory=queue.Queue
+    )
+    _busy: dict[str, Task] = field(default_factory=dict)
+    _released: set[Unit] = field(default_factory=set)
+
+    def abandon(self) -> None:
+        """Wait for nothing any more; jobs go on, on their hosts."""
+        self._ended.put(None)
 
     def run(self) -> dict[Unit, Outcome]:
         """All outcomes by (step, host), releases under `STEP:release`."""
-        waiting = [
-            (self.runbook.steps[step_id], host)
-            for step_id in self.runbook.order
-            for host in self.runbook.steps[step_id].hosts
-        ]
-        ended: queue.Queue[tuple[Step, str, Outcome | BaseException]] = queue.Queue()
-        busy: set[str] = set()
-        released: set[str] = set()
-        while waiting or busy:
-            waiting = self._start(waiting, busy, ended)
-            if not busy:
-                # Whatever is left was skipped just now; look again, since skips free others.
-                if waiting and not self._progress_possible(waiting):
+        waiting = self._tasks()
+        while waiting or self._busy:
+            before = len(waiting)
+            waiting = self._start(waiting)
+            if not self._busy:
+                # Skips and dropped releases free others: look again, until nothing moves.
+                if waiting and len(waiting) == before:
                     raise RuntimeError(f"steps that never become ready: {waiting}")
                 continue
-            step, host, outcome = ended.get()
-            busy.discard(host)
+            message = self._ended.get()
+            if message is None:
+                self._leave()
+                break
+            task, outcome = message
+            del self._busy[task.host]
             if isinstance(outcome, BaseException):
                 raise outcome
-            self.outcomes[step.id, host] = outcome
-            self._release(released)
-        self._release(released)
+            if task.release:
+                self._released.add(task.unit)
+            if outcome is not None:
+                self.outcomes[task.unit] = outcome
         return self.outcomes
 
-    def _start(
-        self,
-        waiting: list[tuple[Step, str]],
-        busy: set[str],
-        ended: queue.Queue[tuple[Step, str, Outcome | BaseException]],
-    ) -> list[tuple[Step, str]]:
-        """Start every unit that is ready on a free host; returns those still waiting."""
+    def _tasks(self) -> list[Task]:
+        """Steps in an order that respects `needs`, then releases in the opposite one."""
+        steps = [self.runbook.steps[step_id] for step_id in self.runbook.order]
+        releases = [step for step in reversed(steps) if step.release is not None]
+        return [Task(step, host) for step in steps for host in step.hosts] + [
+            Task(step, host, release=True) for step in releases for host in step.hosts
+        ]
+
+    def _start(self, waiting: list[Task]) -> list[Task]:
+        """Start every task that is ready on a free host; returns those still waiting."""
         left = []
-        for step, host in waiting:
-            state = self._ready(step)
-            if state is None or (state == "" and host in busy):
-                left.append((step, host))
+        for task in waiting:
+            state = self._release_ready(task) if task.release else self._ready(task.step)
+            if state is None or (state == "" and task.host in self._busy):
+                left.append(task)
+            elif task.release and (state or self.stop.is_set()):
+                self._released.add(task.unit)
             elif self.stop.is_set():
-                self.outcomes[step.id, host] = self.skip(
-                    step, host, Result.INTERRUPTED, "not started: the operator stopped the run"
+                reason = "not started: the operator stopped the run"
+                self.outcomes[task.unit] = self.skip(
+                    task.step, task.host, Result.INTERRUPTED, reason
                 )
             elif state:
-                self.outcomes[step.id, host] = self.skip(step, host, Result.SKIPPED, state)
+                self.outcomes[task.unit] = self.skip(task.step, task.host, Result.SKIPPED, state)
             else:
-                busy.add(host)
-                threading.Thread(
-                    target=self._work,
-                    args=(step, host, ended),
-                    name=f"{step.id}@{host}",
-                    daemon=True,
-                ).start()
+                self._busy[task.host] = task
+                name = f"{task.unit[0]}@{task.host}"
+                threading.Thread(target=self._work, args=(task,), name=name, daemon=True).start()
         return left
 
-    def _work(
-        self,
-        step: Step,
-        host: str,
-        ended: queue.Queue[tuple[Step, str, Outcome | BaseException]],
-    ) -> None:
+    def _work(self, task: Task) -> None:
         try:
-            ended.put((step, host, self.execute(step, host)))
+            if task.release:
+                acted = self.outcomes[task.step.id, task.host].acted
+                self._ended.put((task, self.release(task.step, task.host, acted)))
+            else:
+                self._ended.put((task, self.execute(task.step, task.host)))
         except BaseException as error:
-            ended.put((step, host, error))
+            self._ended.put((task, error))
 
     def _ready(self, step: Step) -> str | None:
         """`""` ready, a text why it is skipped, None while it has to wait."""
@@ -106,33 +136,28 @@ class Scheduler:
                 if outcome is None:
                     return None
                 if not outcome.result.good:
-                    return f"waits for {need}, which is {outcome.result.value} on {host}"
+                    return f"needs {need}, which ended as '{outcome.result.value}' on {host}"
         return ""
 
-    def _progress_possible(self, waiting: list[tuple[Step, str]]) -> bool:
-        return any(self._ready(step) is not None for step, _ in waiting)
+    def _release_ready(self, task: Task) -> str | None:
+        """`""` ready, a text when there is nothing to release, None while it has to wait."""
+        own = self.outcomes.get((task.step.id, task.host))
+        if own is None:
+            return None
+        dependents = self.runbook.dependents(task.step.id)
+        served = own.result in _SERVED or (own.acted and own.result is not Result.RELEASED)
+        if not dependents or not served:
+            return "nothing to release"
+        for other in dependents:
+            step = self.runbook.steps[other]
+            for host in step.hosts:
+                if (other, host) not in self.outcomes:
+                    return None
+                if step.release is not None and (release_of(other), host) not in self._released:
+                    return None
+        return ""
 
-    def _release(self, released: set[str]) -> None:
-        """Release transient steps that served and whose dependents have all ended."""
-        for step in self.runbook.steps.values():
-            if step.release is None or step.id in released or self.stop.is_set():
-                continue
-            served = [
-                host
-                for host in step.hosts
-                if (outcome := self.outcomes.get((step.id, host)))
-                and outcome.result in (Result.RAN, Result.SATISFIED)
-            ]
-            dependents = self.runbook.dependents(step.id)
-            over = all(
-                (other, host) in self.outcomes
-                for other in dependents
-                for host in self.runbook.steps[other].hosts
-            )
-            if not served or not dependents or not over:
-                continue
-            released.add(step.id)
-            for host in served:
-                outcome = self.release(step, host)
-                if outcome is not None:
-                    self.outcomes[f"{step.id}:release", host] = outcome
+    def _leave(self) -> None:
+        for task in self._busy.values():
+            reason = "left by the operator; a job goes on, and the next run attaches to it"
+            self.outcomes[task.unit] = self.skip(task.step, task.host, Result.INTERRUPTED, reason)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,11 +22,14 @@ from runbooks.engine.model.diagnostic import RunbookError
 from runbooks.engine.model.operation import Acting, OperationFailed, Preview, Progress
 from runbooks.engine.model.probe import Unknown
 from runbooks.engine.model.runbook import Act, Estimate, Step
+from runbooks.engine.model.values import show_duration
 from runbooks.engine.plan.approval import Approval, approval_of
-from runbooks.engine.plan.survey import Findings, Survey
+from runbooks.engine.plan.survey import Findings, Survey, act_of, truth_of
+from runbooks.engine.plan.transient import TransientState, Want, dependents_of, living_job
 from runbooks.engine.run.acting import Interrupted, Performer, TimedOut
 from runbooks.engine.run.event import Bus
 from runbooks.engine.run.outcome import Outcome, Result
+from runbooks.engine.run.scheduler import release_of
 
 __all__ = ["AskApproval", "StepLoop"]
 
@@ -43,102 +47,202 @@ class _Ended(Exception):
 
 
 @dataclass
+class _Attempt:
+    """One pass of a step on a host; `acted` once a mutating command was sent."""
+
+    step: Step
+    host: str
+    acted: bool = False
+
+
+Body = Callable[[_Attempt], tuple[Result, str]]
+
+
+@dataclass
 class StepLoop:
-    """Executes steps; one instance serves a whole run. Safe to call from several threads."""
+    """Executes steps; one instance serves a whole run. Safe to call from several threads.
+
+    `pause` waits between attempts and is cut short by `stop`; `leave` ends the wait for jobs.
+    """
 
     survey: Survey
     bus: Bus
     secrets: Mapping[str, str]
     approvals: Mapping[tuple[str, str], Sequence[Approval]]
     ask_approval: AskApproval
+    approve_hint: str
     stop: threading.Event
     leave: threading.Event
-    sleep: Callable[[float], None] = time.sleep
+    pause: Callable[[float], object]
 
-    def execute(self, step: Step, host: str, *, may_act: str | None = None) -> Outcome:
+    def execute(
+        self,
+        step: Step,
+        host: str,
+        *,
+        forbidden: str | None = None,
+        wanted: Callable[[], TransientState] | None = None,
+    ) -> Outcome:
         """Run the loop, again on errors that the step's `retry` names.
 
-        `may_act` is the reason why the step must not act although it does not hold (a host
-        outside --limit, a transient step under its dependent's live job), or None.
+        `forbidden` is why the step must not act even where it does not hold (a host outside
+        --limit), or None. `wanted` says of a transient step whether it is to hold now.
         """
         begun = time.monotonic()
         attempts = 0
         wait = float(step.retry.wait)
+        acted = False
         while True:
-            result, reason = self._attempt(step, host, may_act)
-            again = (
-                attempts < step.retry.times
-                and step.irreversible is None
-                and _error_class(result) in step.retry.when
-                and not self.stop.is_set()
-            )
-            if not again:
+            attempt = _Attempt(step, host)
+            result, reason = self._guarded(attempt, lambda one: self._loop(one, forbidden, wanted))
+            acted = acted or attempt.acted
+            if not self._again(step, result, attempts, attempt):
                 break
             attempts += 1
             self._note(step, host, f"{reason}; attempt {attempts + 1} in {wait:g}s")
-            self.sleep(wait)
+            self.pause(wait)
+            if self.stop.is_set():
+                break
             wait *= step.retry.backoff
             self.survey.fleet.connect([host])
-        outcome = Outcome(step.id, host, result, reason, time.monotonic() - begun)
+        return self._outcome(step.id, host, result, reason, begun, acted)
+
+    def release(self, step: Step, host: str, acted: bool) -> Outcome | None:
+        """Run a transient step's `release`, unless a dependent's job lives or may live.
+
+        `acted`: this run began to make the step hold, so it is released even where it does
+        not hold. None where there was nothing to do.
+        """
+        begun = time.monotonic()
+        attempt = _Attempt(step, host)
+        result, reason = self._guarded(attempt, lambda one: self._release(one, acted))
+        if result is Result.SATISFIED:
+            return None
+        return self._outcome(release_of(step.id), host, result, reason, begun, attempt.acted)
+
+    def _again(self, step: Step, result: Result, attempts: int, attempt: _Attempt) -> bool:
+        """Whether `retry` allows another attempt.
+
+        Not after a mutating command was sent: it may still run on the host. A job is found
+        and attached to.
+        """
+        long = step.do is not None and step.do.operation.long
+        return (
+            attempts < step.retry.times
+            and step.irreversible is None
+            and _error_class(result) in step.retry.when
+            and (long or not attempt.acted)
+            and not self.stop.is_set()
+        )
+
+    def _outcome(
+        self, label: str, host: str, result: Result, reason: str, begun: float, acted: bool
+    ) -> Outcome:
+        # Masked here, since views print outcomes that never passed the bus.
+        outcome = Outcome(
+            label,
+            host,
+            result,
+            self.bus.redactor.text(reason),
+            time.monotonic() - begun,
+            acted,
+        )
         self.bus.emit(
             "outcome",
-            step=step.id,
+            step=label,
             host=host,
             result=result.value,
             reason=reason,
+            acted=acted,
             seconds=round(outcome.seconds, 3),
         )
         return outcome
 
-    def release(self, step: Step, host: str) -> Outcome | None:
-        """Run a transient step's `release` after its last dependent; None without one."""
-        if step.release is None:
-            return None
-        begun = time.monotonic()
-        label = f"{step.id}:release"
+    def _guarded(self, attempt: _Attempt, body: Body) -> tuple[Result, str]:
+        """Every way in which a step can end, as a result with its reason."""
         try:
-            reason = self._act(step, host, step.release, label)
-            result = Result.RAN
-        except _Ended as end:
-            result, reason = end.result, end.reason
-        outcome = Outcome(label, host, result, reason, time.monotonic() - begun)
-        self.bus.emit("outcome", step=label, host=host, result=result.value, reason=reason)
-        return outcome
-
-    def _attempt(self, step: Step, host: str, may_act: str | None) -> tuple[Result, str]:
-        try:
-            return self._loop(step, host, may_act)
+            return body(attempt)
         except _Ended as end:
             return end.result, end.reason
         except Unreachable as error:
-            return Result.UNREACHABLE, error.reason
+            told = "after it began to act: " if attempt.acted else ""
+            return Result.UNREACHABLE, told + error.reason
         except Unknown as error:
             return Result.UNKNOWN, error.reason
         except RunbookError as error:
             return Result.FAILED, "; ".join(item.message for item in error.diagnostics)
+        except Exception as error:
+            # A fault in the code of an operation must not take the other hosts with it.
+            trace = traceback.format_exc()
+            self._note(attempt.step, attempt.host, "a fault in the code", traceback=trace)
+            return Result.BUG, f"{type(error).__name__}: {error} (the journal has the traceback)"
 
-    def _loop(self, step: Step, host: str, may_act: str | None) -> tuple[Result, str]:
+    def _unwanted(
+        self, attempt: _Attempt, state: TransientState, forbidden: str | None
+    ) -> tuple[Result, str]:
+        """Leave it, or release what an earlier run could not release."""
+        if state.want is Want.LEFT:
+            return Result.LEFT, state.reason
+        if state.want is Want.UNKNOWN:
+            return Result.UNKNOWN, state.reason
+        if attempt.step.release is not None and forbidden is None:
+            result, said = self._release(attempt, acted=False)
+            if result is not Result.SATISFIED:
+                return result, said
+        return Result.NOT_WANTED, f"transient, and {state.reason}"
+
+    def _release(self, attempt: _Attempt, acted: bool) -> tuple[Result, str]:
+        step, host = attempt.step, attempt.host
+        alive = self.survey.alive(dependents_of(self.survey, step))
+        if (state := living_job(alive)) is not None:
+            result = Result.LEFT if state.want is Want.LEFT else Result.UNKNOWN
+            return result, f"not released: {state.reason}"
+        if step.release is None:
+            return Result.SATISFIED, ""
+        if not acted:
+            ensures = self._read(step, host, "ensures").ensures
+            self._refuse(ensures, Truth.UNKNOWN, Result.UNKNOWN)
+            if _sentences(ensures, Truth.FALSE):
+                return Result.SATISFIED, ""
+        said = self._act(attempt, step.release, release_of(step.id))
+        ensures = self._read(step, host, "ensures").ensures
+        if truth_of(ensures) is Truth.TRUE:
+            return Result.FAILED, f"released, but it still holds: {_sentences(ensures, Truth.TRUE)}"
+        return Result.RELEASED, said
+
+    def _loop(
+        self,
+        attempt: _Attempt,
+        forbidden: str | None,
+        wanted: Callable[[], TransientState] | None,
+    ) -> tuple[Result, str]:
+        step, host = attempt.step, attempt.host
+        if wanted is not None and (state := wanted()).want is not Want.WANTED:
+            return self._unwanted(attempt, state, forbidden)
         if step.gate:
             requires = self._read(step, host, "requires").requires
             self._refuse(requires, Truth.FALSE, Result.BLOCKED)
             self._refuse(requires, Truth.UNKNOWN, Result.UNKNOWN)
             return Result.HELD, _sentences(requires, Truth.TRUE)
-        attached = self._attach(step, host)
+        attached = self._attach(attempt)
         ensures = self._read(step, host, "ensures").ensures
         self._refuse(ensures, Truth.UNKNOWN, Result.UNKNOWN)
         because = _sentences(ensures, Truth.FALSE)
         if not because:
             done = Result.RAN if attached is not None else Result.SATISFIED
             return done, _sentences(ensures, Truth.TRUE)
-        if may_act is not None:
-            raise _Ended(Result.BLOCKED, f"{may_act}; {because}")
+        if forbidden is not None:
+            raise _Ended(Result.BLOCKED, f"{forbidden}; {because}")
+        # The operator may take any time to answer, so requires are read behind the question,
+        # and what would be lost is measured once more.
+        approved = self._approved(step, host) if step.irreversible is not None else ()
         estimates = self.survey.estimates([(step, host)])
         requires = self._read(step, host, "requires", estimates).requires
         self._refuse(requires, Truth.FALSE, Result.BLOCKED)
         self._refuse(requires, Truth.UNKNOWN, Result.BLOCKED)
         if step.irreversible is not None:
-            self._check_approval(step, host)
-        said = self._act(step, host, _act_of(step), step.id)
+            self._check_approval(step, host, approved)
+        said = self._act(attempt, act_of(step), step.id)
         ensures = self._read(step, host, "ensures").ensures
         self._refuse(ensures, Truth.FALSE, Result.FAILED, "after it acted: ")
         self._refuse(ensures, Truth.UNKNOWN, Result.UNKNOWN, "after it acted: ")
@@ -161,20 +265,21 @@ class StepLoop:
     def _refuse(
         findings: Sequence[Finding], truth: Truth, result: Result, prefix: str = ""
     ) -> None:
-        if Findings(requires=tuple(findings)).truth("requires") is not truth:
+        if truth_of(findings) is not truth:
             return
         deciding = [finding for finding in findings if finding.truth is truth]
         if truth is Truth.UNKNOWN and all(finding.unreachable for finding in deciding):
             result = Result.UNREACHABLE
         raise _Ended(result, prefix + _sentences(findings, truth))
 
-    def _attach(self, step: Step, host: str) -> str | None:
+    def _attach(self, attempt: _Attempt) -> str | None:
         """Wait for a live job of this step; what it said, or None where none lives."""
-        act = _act_of(step)
+        step, host = attempt.step, attempt.host
+        act = act_of(step)
         if not act.operation.long:
             return None
         alive = self.survey.alive([(step, host)])[step.id, host]
-        if alive.unknown:
+        if not alive.known:
             result = Result.UNREACHABLE if alive.unreachable else Result.UNKNOWN
             raise _Ended(result, f"job: {alive.unknown}")
         if not alive.value:
@@ -184,54 +289,69 @@ class StepLoop:
         if acting is None:
             return None
         self._note(step, host, "its job lives; attached")
-        return self._perform(step, host, acting, act, step.id)
+        return self._perform(attempt, acting, act, step.id)
 
-    def _check_approval(self, step: Step, host: str) -> None:
-        """Measure again, here; go on only when what is measured is what was approved."""
+    def _measured(self, step: Step, host: str) -> Preview:
+        """What would be lost, measured here and now."""
         answer = self.survey.previews([(step, host)])[step.id, host]
-        preview = answer.value
-        if preview is None:
+        if answer.value is None:
             raise _Ended(Result.UNKNOWN, f"cannot measure what would be lost: {answer.unknown}")
-        if preview.refused:
-            raise _Ended(Result.FAILED, preview.summary)
-        measured = approval_of(step.id, host, preview)
-        given = self.approvals.get((step.id, host), ())
-        refusals = [approval.refusal(measured) for approval in given]
-        if None in refusals:
-            return
-        if refusals:
-            raise _Ended(Result.APPROVAL, str(refusals[0]))
+        if answer.value.refused:
+            raise _Ended(Result.FAILED, answer.value.summary)
+        return answer.value
+
+    def _approved(self, step: Step, host: str) -> Sequence[Approval]:
+        """What the operator gave beforehand, or types now."""
+        if given := self.approvals.get((step.id, host), ()):
+            return given
+        preview = self._measured(step, host)
         typed = self.ask_approval(step, host, preview)
         if typed is None:
-            hint = f"run with --approve {step.id}={measured}"
+            hint = self.approve_hint.format(f"{step.id}={approval_of(step.id, host, preview)}")
             raise _Ended(Result.APPROVAL, f"{preview.summary}; {hint}")
+        return (typed,)
 
-    def _act(self, step: Step, host: str, act: Act, label: str) -> str:
-        context = self.survey.context(step, host)
+    def _check_approval(self, step: Step, host: str, approved: Sequence[Approval]) -> None:
+        """Go on only when what is measured now is what was approved."""
+        measured = approval_of(step.id, host, self._measured(step, host))
+        refusals = {one.hash == measured.hash: one.refusal(measured) for one in approved}
+        if None in refusals.values():
+            return
+        # The one for this thing says how its amount differs; another is for another host.
+        refusal = refusals.get(True) or refusals.get(False)
+        hint = self.approve_hint.format(f"{step.id}={measured}")
+        raise _Ended(Result.APPROVAL, f"{refusal}; {hint}")
+
+    def _act(self, attempt: _Attempt, act: Act, label: str) -> str:
+        context = self.survey.context(attempt.step, attempt.host)
         args = bind_args(act.args, context.host, self.secrets)
-        return self._perform(step, host, act.operation.act(args, context), act, label)
+        return self._perform(attempt, act.operation.act(args, context), act, label)
 
-    def _perform(self, step: Step, host: str, acting: Acting, act: Act, label: str) -> str:
-        watch = _Watch(self, step, host)
+    def _perform(self, attempt: _Attempt, acting: Acting, act: Act, label: str) -> str:
+        step = attempt.step
+        watch = _Watch(self, step, attempt.host)
         performer = Performer(
             fleet=self.survey.fleet,
             bus=self.bus,
             step=label,
-            host=host,
+            host=attempt.host,
             what=act.operation.name,
             leave=self.leave,
             deadline=time.monotonic() + step.timeout if step.timeout is not None else None,
-            sleep=self.sleep,
             on_progress=watch.see,
         )
+        lives = "; its job goes on, and the next run attaches to it" if act.operation.long else ""
         try:
             return performer.perform(acting)
         except OperationFailed as error:
             raise _Ended(Result.FAILED, str(error) or "the operation failed") from None
         except TimedOut:
-            raise _Ended(Result.TIMEOUT, f"timeout of {step.timeout}s") from None
+            limit = show_duration(step.timeout or 0)
+            raise _Ended(Result.TIMEOUT, f"longer than timeout: {limit}{lives}") from None
         except Interrupted:
-            raise _Ended(Result.INTERRUPTED, "left by the operator") from None
+            raise _Ended(Result.INTERRUPTED, f"left by the operator{lives}") from None
+        finally:
+            attempt.acted = attempt.acted or performer.acted
 
     def _note(self, step: Step, host: str, text: str, **data: Any) -> None:
         self.bus.emit("note", step=step.id, host=host, text=text, **data)
@@ -256,12 +376,6 @@ class _Watch:
         if kind not in self._warned:
             self._warned.add(kind)
             self._loop._note(self._step, self._host, text, warning=kind)
-
-
-def _act_of(step: Step) -> Act:
-    if step.do is None:
-        raise ValueError(f"step {step.id} is a gate")
-    return step.do
 
 
 def _error_class(result: Result) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.text import Text
@@ -20,12 +20,13 @@ _STYLES = {
     Status.MAY_RUN: ("?", "yellow"),
     Status.ATTACH: (">", "cyan"),
     Status.NOT_WANTED: ("·", "dim"),
+    Status.RELEASE: ("-", "yellow"),
     Status.BLOCKED: ("!", "red"),
     Status.UNKNOWN: ("!", "red"),
     Status.UNREACHABLE: ("!", "red"),
 }
 _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
-_DIFF_LINES = 60
+_DIFF_LINES = 30
 _DIFF_WIDTH = 160
 
 
@@ -162,6 +163,21 @@ def _down_lines(plan: Plan) -> Iterator[Text]:
             yield Text(f"       set its address: 'Host {host}' in ~/.ssh/config, or the inventory")
 
 
+def _about(acting: Sequence[Row]) -> str:
+    """The time that the estimates add up to, and the long steps that have none."""
+    known = [row for row in acting if row.estimate is not None and row.estimate.time is not None]
+    unknown = [
+        row.step.id
+        for row in acting
+        if row not in known and row.step.do is not None and row.step.do.operation.long
+    ]
+    seconds = sum(row.estimate.time or 0 for row in known if row.estimate is not None)
+    if unknown:
+        least = f"  At least {show_duration(seconds)}" if seconds else "  Time unknown"
+        return f"{least}; no estimate of {', '.join(dict.fromkeys(unknown))}."
+    return f"  About {show_duration(seconds)}." if seconds else ""
+
+
 def _summary(plan: Plan) -> str:
     rows = [row for row in plan.rows if not row.step.gate]
     acting = [row for row in rows if row.acts]
@@ -173,7 +189,10 @@ def _summary(plan: Plan) -> str:
     remarks = ", ".join(f"{count} {word}" for count, word in kinds if count)
     count = plan.count
     words = [
-        (sum(row.status in (Status.WILL_RUN, Status.ATTACH) for row in rows), "to run"),
+        (
+            sum(row.status in (Status.WILL_RUN, Status.ATTACH, Status.RELEASE) for row in rows),
+            "to run",
+        ),
         (sum(row.status is Status.MAY_RUN for row in rows), "may run"),
         (count(Status.SATISFIED, Status.HOLDS), "satisfied"),
         (count(Status.NOT_WANTED), "not wanted"),
@@ -183,6 +202,5 @@ def _summary(plan: Plan) -> str:
     ]
     always = {"to run", "satisfied", "blocked"}
     text = ", ".join(f"{number} {word}" for number, word in words if number or word in always)
-    seconds = sum(row.estimate.time or 0 for row in acting if row.estimate is not None)
-    about = f"  About {show_duration(seconds)}." if seconds else ""
+    about = _about(acting)
     return f"Plan: {text}{f' ({remarks})' if remarks else ''}.{about}"

@@ -19,6 +19,8 @@ _STYLES = {
     "held": ("=", "green"),
     "ran": ("~", "yellow"),
     "not wanted": ("·", "dim"),
+    "left as it is": ("·", "dim"),
+    "released": ("~", "yellow"),
 }
 # Without a terminal a progress line at most this often, in seconds.
 _QUIET = 15.0
@@ -85,5 +87,5 @@ def _progress_text(record: Mapping[str, Any]) -> str:
     if record.get("eta") is not None:
         parts.append(f"left {show_duration(record['eta'])}")
     if record.get("beat") is not None:
-        parts.append(f"beat {show_duration(record['beat'])}")
+        parts.append(f"last change {show_duration(record['beat'])} ago")
     return "  ".join(part.strip() for part in parts if part)

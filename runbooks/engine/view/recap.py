@@ -10,15 +10,16 @@ from rich.text import Text
 from runbooks.engine.model.runbook import Runbook
 from runbooks.engine.model.values import show_duration
 from runbooks.engine.run.outcome import Outcome, Result
+from runbooks.engine.run.scheduler import release_of
 from runbooks.engine.session import Report
 from runbooks.engine.view.text import printable
 
 __all__ = ["recap_lines", "show_recap"]
 
 _COUNTED = {
-    "satisfied": (Result.SATISFIED, Result.HELD, Result.NOT_WANTED),
-    "ran": (Result.RAN,),
-    "failed": (Result.FAILED, Result.TIMEOUT),
+    "satisfied": (Result.SATISFIED, Result.HELD, Result.NOT_WANTED, Result.LEFT),
+    "ran": (Result.RAN, Result.RELEASED),
+    "failed": (Result.FAILED, Result.TIMEOUT, Result.BUG),
     "unknown": (Result.UNKNOWN,),
     "unreachable": (Result.UNREACHABLE,),
     "stopped": (Result.BLOCKED, Result.APPROVAL, Result.SKIPPED, Result.INTERRUPTED),
@@ -35,15 +36,17 @@ def recap_lines(report: Report, runbook: Runbook) -> Iterator[Text]:
     outcomes = list(_ordered(report, runbook))
     steps = max((len(outcome.step) for outcome in outcomes), default=4)
     hosts = max((len(outcome.host) for outcome in outcomes), default=4)
+    words = max((len(outcome.result.value) for outcome in outcomes), default=4)
     yield Text(f"Recap  {runbook.name}  run {report.run}", style="bold")
     for outcome in outcomes:
         style = "" if outcome.result.good else "red"
         took = show_duration(outcome.seconds)
         text = (
-            f"  {outcome.step:<{steps}}  {outcome.host:<{hosts}}  {outcome.result.value:<9}"
-            f"  {took:>6}  {outcome.reason}"
+            f"  {outcome.step:<{steps}}  {outcome.host:<{hosts}}  {outcome.result.value:<{words}}"
+            f"  {took:>6}  "
         )
-        yield Text(printable(text), style=style)
+        reason = outcome.reason.replace("\n", "\n" + " " * len(text))
+        yield Text(printable(text + reason), style=style)
     for host in dict.fromkeys(outcome.host for outcome in outcomes):
         mine = [outcome for outcome in outcomes if outcome.host == host]
         counts = " ".join(
@@ -51,9 +54,10 @@ def recap_lines(report: Report, runbook: Runbook) -> Iterator[Text]:
             for word, results in _COUNTED.items()
         )
         yield Text(f"{host}: {counts}")
-    changed = report.count(Result.RAN)
+    changed = report.changed
+    noun = "changed step" if changed == 1 else "changed steps"
     yield Text(
-        f"{changed} changed steps, {len(outcomes)} in all, {show_duration(report.seconds)};"
+        f"{changed} {noun}, {len(outcomes)} in all, {show_duration(report.seconds)};"
         f" journal {report.journal}",
         style="bold",
     )
@@ -62,7 +66,7 @@ def recap_lines(report: Report, runbook: Runbook) -> Iterator[Text]:
 def _ordered(report: Report, runbook: Runbook) -> Iterator[Outcome]:
     """Outcomes in plan order; a release stands right behind its step."""
     for step_id in runbook.order:
-        for label in (step_id, f"{step_id}:release"):
+        for label in (step_id, release_of(step_id)):
             for (step, _), outcome in report.outcomes.items():
                 if step == label:
                     yield outcome

@@ -40,7 +40,7 @@ def session_of(world: World, *steps, tmp_path: Path, secrets=None, **options) ->
     if secrets:
         object.__setattr__(book, "secrets", secrets)
     made = Options(project=tmp_path, runs=tmp_path / "runs", **options)
-    return Session(book, registry(), world, Bus([]), made, sleep=lambda seconds: None)
+    return Session(book, registry(), world, Bus([]), made, pause=lambda seconds: None)
 
 
 def run(world: World, *steps, tmp_path: Path, **options) -> Report:
@@ -102,7 +102,7 @@ def test_a_failed_step_stops_its_dependants_on_every_host_and_nothing_else(tmp_p
         tmp_path=tmp_path,
     )
     assert results(report) == {"a": "failed", "b": "skipped", "c": "ran"}
-    assert "waits for a, which is failed on one" in report.outcomes["b", "two"].reason
+    assert "needs a, which ended as 'failed' on one" in report.outcomes["b", "two"].reason
 
 
 def test_needs_waits_for_a_step_on_all_its_hosts(tmp_path: Path) -> None:
@@ -169,11 +169,11 @@ def test_a_transient_step_runs_for_its_dependent_and_is_released_after(tmp_path:
 
     world = World({"one": {}})
     report = run(world, *steps(), tmp_path=tmp_path)
-    assert results(report) == {"serve": "ran", "extract": "ran", "serve:release": "ran"}
+    assert results(report) == {"serve": "ran", "extract": "ran", "serve:release": "released"}
     assert world.flags["one"] == {"serve": "stopped", "extract": "on"}
     again = run(world, *steps(), tmp_path=tmp_path)
     assert results(again) == {"serve": "not wanted", "extract": "satisfied"}
-    assert again.count() == 0
+    assert again.changed == 0
 
 
 def test_a_transient_step_is_left_alone_under_a_live_job(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_transient_step_is_left_alone_under_a_live_job(tmp_path: Path) -> None
     serve = setting("serve", transient=True)
     extract = step("extract", needs=["serve"], do=(WORK, {"name": "extract"}))
     report = run(world, serve, extract, tmp_path=tmp_path)
-    assert results(report) == {"serve": "not wanted", "extract": "ran"}
+    assert results(report) == {"serve": "left as it is", "extract": "ran"}
     assert world.log == [("one", ("finish", "extract"))]
 
 
@@ -203,7 +203,7 @@ def test_an_unreachable_host_is_tried_again_when_the_step_says_so(tmp_path: Path
 
     retry = Retry(times=3, wait=30, backoff=2.0, when=("unreachable",))
     session = session_of(world, setting("a", retry=retry), tmp_path=tmp_path)
-    session._sleep = sleep
+    session._pause = sleep
     report = session.run()
     assert results(report) == {"a": "ran"}
     assert waits == [30, 60]
