@@ -58,6 +58,10 @@ def _print_anything() -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run; returns the exit code (`ExitCode`)."""
+    for name in ("stdout", "stderr"):
+        # A closed standard stream is None in Python.
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - for the whole process
     words = list(sys.argv[1:] if argv is None else argv)
     _print_anything()
     first = words[0] if words else ""
@@ -85,6 +89,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Nobody reads any more; the interpreter's own flush at its end must not complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as error:
+        # The current folder is gone, the output's disk is full.
+        named = f" {error.filename}" if error.filename else ""
+        print(f"runbook {arguments.subcommand}: error:{named} {error.strerror}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.USAGE
 
 
 if __name__ == "__main__":

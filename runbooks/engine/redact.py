@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
-from urllib.parse import quote, quote_plus
 
 __all__ = ["MASK", "Redactor"]
 
@@ -17,12 +17,14 @@ MINIMUM = 4
 
 
 class Redactor:
-    """Masks secrets raw, base64, URL-encoded, JSON-escaped and in hexadecimal."""
+    """Masks secrets however they are spelled: character by character raw or as URL, JSON,
+    HTML and shell escape them, in base64 (of any alignment, either alphabet, wrapped or not),
+    and in hexadecimal."""
 
     def __init__(self, secrets: Iterable[str] = ()):
-        spellings = {form for secret in secrets if secret for form in _spellings(secret)}
-        ordered = sorted(spellings, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, ordered))) if ordered else None
+        patterns = [form for secret in secrets if secret for form in _patterns(secret)]
+        ordered = sorted(set(patterns), key=len, reverse=True)
+        self._pattern = re.compile("|".join(ordered)) if ordered else None
 
     def text(self, text: str) -> str:
         return self._pattern.sub(MASK, text) if self._pattern else text
@@ -40,24 +42,47 @@ class Redactor:
         return value
 
 
-def _spellings(secret: str) -> set[str]:
-    raw = secret.encode()
-    forms = {
-        secret,
-        quote(secret, safe=""),
-        quote_plus(secret),
-        json.dumps(secret)[1:-1],
-        json.dumps(secret, ensure_ascii=False)[1:-1],
-        raw.hex(),
-    }
+def _patterns(secret: str) -> Iterator[str]:
+    """Regular expressions for one secret; its lines too, which are often printed alone."""
+    for text in {secret, *(line for line in secret.splitlines() if len(line) >= MINIMUM)}:
+        yield "".join(map(_character, text))
+    raw = secret.encode(errors="surrogateescape")
+    yield rf"(?i:{raw.hex()})"
     # Base64 of the secret inside a longer text: the middle of each of the three alignments.
     for shift in range(3):
-        for encode in (base64.b64encode, base64.urlsafe_b64encode):
-            encoded = encode(b"\0" * shift + raw).decode().rstrip("=")
-            start = (0, 2, 3)[shift]
-            end = len(encoded) - (1 if (len(raw) + shift) % 3 else 0)
-            if end - start >= MINIMUM:
-                forms.add(encoded[start:end])
-    # A secret of several lines is often printed line by line.
-    forms.update(line for line in secret.splitlines() if len(line) >= MINIMUM)
-    return {form for form in forms if len(form) >= MINIMUM}
+        encoded = base64.b64encode(b"\0" * shift + raw).decode().rstrip("=")
+        start = (0, 2, 3)[shift]
+        end = len(encoded) - (1 if (len(raw) + shift) % 3 else 0)
+        if end - start >= MINIMUM:
+            yield r"\s*".join(_ALPHABETS.get(one, one) for one in encoded[start:end])
+
+
+_ALPHABETS = {"+": "[+-]", "/": "[/_]"}
+
+
+def _character(one: str) -> str:
+    """Every spelling of one character, the longest first."""
+    code = ord(one)
+    utf16 = one.encode("utf-16-be", errors="surrogatepass")
+    units = [utf16[at : at + 2].hex() for at in range(0, len(utf16), 2)]
+    percent = "".join(f"%{byte:02x}" for byte in one.encode(errors="surrogateescape"))
+    spellings = {
+        re.escape(one),
+        re.escape(json.dumps(one)[1:-1]),
+        re.escape(html.escape(one)),
+        f"(?i:{percent})",
+        "(?i:" + "".join(rf"\\u{unit}" for unit in units) + ")",
+        f"&#{code};",
+        f"(?i:&#x{code:x};)",
+        *_OTHER.get(one, ()),
+    }
+    return "(?:" + "|".join(sorted(spellings, key=len, reverse=True)) + ")"
+
+
+# Form encoding, JSON's optional escape, a quote inside shell quotes, systemd's own escape.
+_OTHER = {
+    " ": (r"\+",),
+    "/": (r"\\/",),
+    "'": (r"'\\''", r"""'"'"'"""),
+    "%": ("%%",),
+}

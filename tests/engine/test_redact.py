@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
+import shlex
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -26,6 +28,13 @@ def spellings(secret: str) -> dict[str, str]:
         "json": json.dumps(secret),
         "json, not ASCII": json.dumps(secret, ensure_ascii=False),
         "hex": raw.hex(),
+        "HEX": raw.hex().upper(),
+        "lower percent": quote(secret, safe="").lower().replace("%c3%bc", "%c3%bc"),
+        "url that keeps slashes": quote(secret),
+        "json with escaped slashes": json.dumps(secret).replace("/", "\\/"),
+        "html": html.escape(secret),
+        "shell": shlex.quote(f"{secret}'"),
+        "wrapped base64": base64.encodebytes(b"y" * 50 + raw + b"z" * 50).decode(),
     }
 
 
@@ -39,13 +48,15 @@ def test_each_spelling_is_masked(spelling: str) -> None:
 
 @given(st.text(min_size=8, max_size=40), st.binary(max_size=9), st.binary(max_size=9))
 def test_base64_of_any_alignment_keeps_nothing_to_decode(secret: str, head: bytes, tail: bytes):
-    """What is left decodes to no eight bytes of the secret in a row."""
+    """All but the characters that the neighbours share is masked."""
     raw = secret.encode(errors="ignore")
     if len(raw) < 8:
         return
     redactor = Redactor([raw.decode()])
     left = redactor.text(base64.b64encode(head + raw + tail).decode())
     assert MASK in left
+    # What stays are the neighbours and at most one character on either side.
+    assert len(left.replace(MASK, "")) <= 4 * ((len(head) + len(tail)) // 3 + 3)
 
 
 def test_values_are_masked_through_their_structure() -> None:

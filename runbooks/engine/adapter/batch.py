@@ -57,6 +57,8 @@ class Task:
     timeout: int | None = None
     last: bool = False
     shell: str = "sh"
+    # The script itself holds a secret, and goes through a pipe, never an argv.
+    hidden: bool = False
 
 
 def shell_task(shell: Shell) -> Task:
@@ -158,7 +160,7 @@ def _definition(task: Task) -> str:
     run = f"_t {task.timeout} " if task.timeout is not None else "exec "
     if task.script is None:
         run += shlex.join(task.argv)
-    elif len(task.script.encode()) <= _ARGUMENT_LIMIT:
+    elif len(task.script.encode()) <= _ARGUMENT_LIMIT and not task.hidden:
         lines.append(f"_c={shlex.quote(task.script)}")
         run += f'{task.shell} -c "$_c"'
     else:

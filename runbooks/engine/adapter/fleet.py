@@ -160,7 +160,7 @@ class PyinfraFleet:
 
     def _change_as_told(self, host: Any, task: batch.Task, arguments: dict[str, Any]) -> Output:
         """Run one changing task with these connector arguments."""
-        outputs, reason = self._send(host, [task], arguments)
+        outputs, reason = self._send(host, [task], arguments, changing=True)
         if outputs[0] is None:
             raise Unreachable(name_of(host.name), f"{reason}; how far it came is not known")
         return outputs[0]
@@ -171,7 +171,7 @@ class PyinfraFleet:
         # with sudo does.
         if put.secret or len(put.content) <= writing.INLINE_LIMIT:
             script = writing.inline_script(put, temp)
-            return self._change(host, batch.Task(script=script, last=True))
+            return self._change(host, batch.Task(script=script, last=True, hidden=put.secret))
         prepared = self._change(host, batch.Task(script=writing.prepare_script(put, temp)))
         if prepared.exit != 0:
             return prepared
@@ -194,9 +194,18 @@ class PyinfraFleet:
         return fake.output_of(*host.connector.run_shell_command(StringCommand(text)))
 
     def _send(
-        self, host: Any, tasks: Sequence[batch.Task], arguments: dict[str, Any]
+        self,
+        host: Any,
+        tasks: Sequence[batch.Task],
+        arguments: dict[str, Any],
+        *,
+        changing: bool = False,
     ) -> tuple[list[Output | None], str]:
-        """One round trip; None for tasks without a whole answer, and the reason of those."""
+        """One round trip; None for tasks without a whole answer, and the reason of those.
+
+        A change whose time ran out is 124, not a host that is gone: the program ended, but
+        what it left behind holds its output.
+        """
         name = name_of(host.name)
         if threading.current_thread() is not threading.main_thread() and not is_patched():
             raise RuntimeError("threads use a fleet only after adapter.runtime.patch()")
@@ -229,6 +238,8 @@ class PyinfraFleet:
             self._connections.lost(host)
             if isinstance(error.__cause__, TimeoutError):
                 reason = f"no answer within {patience:.0f} s" if patience else "no answer"
+                if changing and patience is not None:
+                    return [Output(124, stderr=reason) for _ in tasks], ""
                 raise Unreachable(name, reason) from error
             raise
         outputs = batch.parse(output.stdout_lines, tasks, token, time.monotonic() - begun)

@@ -131,8 +131,7 @@ def read_inventory(
     Raises RunbookError (usage); never returns an empty inventory.
     """
     with runtime.without_patching():
-        from pyinfra.api.exceptions import PyinfraError
-        from pyinfra_cli.exceptions import CliError, UnexpectedExternalError
+        from pyinfra_cli.exceptions import UnexpectedExternalError
         from pyinfra_cli.inventory import make_inventory_from_files
 
     file = locate(word, folder)
@@ -148,7 +147,8 @@ def read_inventory(
             f"the inventory cannot be read: {type(fault).__name__}: {fault}",
             where=str(error.filename),
         ) from fault
-    except (PyinfraError, CliError, SyntaxError, OSError) as error:
+    except (Exception, SystemExit) as error:
+        # An inventory is Python, and may fail in any way.
         raise RunbookError.usage(
             f"the inventory cannot be read: {type(error).__name__}: {error}", where=name
         ) from error

@@ -70,8 +70,10 @@ _SIZE_UNITS = {
     "TiB": 2**40,
     "PiB": 2**50,
 }
-_SIZE = re.compile(rf"^([0-9]+(?:\.[0-9]+)?) ?({'|'.join(_SIZE_UNITS)}){_END}")
-_DURATION = re.compile(rf"^(?=.)(?:([0-9]+)d)?(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?{_END}")
+_SIZE = re.compile(rf"^([0-9]{{1,15}}(?:\.[0-9]{{1,9}})?) ?({'|'.join(_SIZE_UNITS)}){_END}")
+_DURATION = re.compile(
+    rf"^(?=.)(?:([0-9]{{1,9}})d)?(?:([0-9]{{1,9}})h)?(?:([0-9]{{1,9}})m)?(?:([0-9]{{1,9}})s)?{_END}"
+)
 _ROOT_PATH = re.compile(rf"^([a-z][a-z0-9_-]*):(.*){_END}", re.DOTALL)
 _ESTIMATE = r"\$\{\{ *estimate\.bytes *\}\}"
 

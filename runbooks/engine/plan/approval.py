@@ -20,7 +20,7 @@ from runbooks.engine.model.values import show_size
 __all__ = ["TOLERANCE", "Approval", "approval_of", "parse_approvals", "phrase"]
 
 TOLERANCE = 0.01
-_DIGEST = re.compile(r"([0-9]+)-([0-9a-f]{12})")
+_DIGEST = re.compile(r"([0-9]{1,18})-([0-9a-f]{12})")
 
 
 @dataclass(frozen=True, slots=True)
