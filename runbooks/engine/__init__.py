@@ -13,10 +13,26 @@ Facts, operations and estimators register through `Registry` (entry-point group
 from __future__ import annotations
 
 from runbooks.engine.model.fact import Argument, Fact, Field
-from runbooks.engine.model.operation import Operation
+from runbooks.engine.model.operation import Command, Operation, OperationFailed, Preview
+from runbooks.engine.model.probe import Shell, Unknown
+from runbooks.engine.model.values import ABSENT
 from runbooks.engine.registry import Estimator, Registry
 
-__all__ = ["Argument", "Estimator", "Fact", "Field", "Operation", "Registry", "run_runbook"]
+__all__ = [
+    "ABSENT",
+    "Argument",
+    "Command",
+    "Estimator",
+    "Fact",
+    "Field",
+    "Operation",
+    "OperationFailed",
+    "Preview",
+    "Registry",
+    "Shell",
+    "Unknown",
+    "run_runbook",
+]
 
 
 def run_runbook(deploy_file: str) -> None:

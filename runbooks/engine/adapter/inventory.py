@@ -184,7 +184,8 @@ def _refuse_unknown(word: str, data: Mapping[str, Any], folder: Path) -> None:
         return
     raise RunbookError.usage(
         f"no inventory '{word}': no file, no folder, and no host that ssh knows",
-        hint=did_you_mean(word, known),
+        hint=did_you_mean(word, known)
+        or f"run it in the project's folder (this is {folder}), or give --inventory",
     )
 
 

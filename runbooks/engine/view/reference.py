@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from runbooks.engine.load.schema import build_schema
 from runbooks.engine.model.fact import Argument, Fact
 from runbooks.engine.model.operation import Operation
 from runbooks.engine.model.values import Choice, ListOf, MapOf, ValueType
@@ -25,7 +26,7 @@ change without anybody acting, and may stand in `ensures` of a `transient` step 
 
 def reference(registry: Registry) -> str:
     """The whole document."""
-    lines = [_HEAD, "## Facts", ""]
+    lines = [_HEAD, *_grammar(registry), "## Facts", ""]
     for name in sorted(registry.facts):
         lines.extend(_fact(registry.facts[name]))
     lines += ["## Operations", ""]
@@ -37,6 +38,39 @@ def reference(registry: Registry) -> str:
         lines += [f"### `{name}`", "", _cell(estimator.about), ""]
         lines.extend(_arguments(estimator.arguments))
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _grammar(registry: Registry) -> Iterator[str]:
+    """The keys of a runbook, from the same schema that validates it."""
+    schema = build_schema(registry)
+    definitions = schema["$defs"]
+    for title, body in (
+        ("A runbook", schema),
+        ("A step", definitions["step"]),
+        ("`estimate`", definitions["step"]["properties"]["estimate"]),
+        ("`retry`", definitions["step"]["properties"]["retry"]),
+        ("`watch`", definitions["step"]["properties"]["watch"]),
+    ):
+        body = definitions.get(str(body.get("$ref", "")).rpartition("/")[2], body)
+        keys = body.get("properties", {})
+        if not keys:
+            continue
+        yield from (f"## {title}", "", "| key | what it is |", "| --- | --- |")
+        for name, key in keys.items():
+            mark = " Required." if name in body.get("required", ()) else ""
+            yield f"| `{name}` | {_cell(str(key.get('description', '')))}{mark} |"
+        yield ""
+    yield from (_REFERENCES, "")
+
+
+_REFERENCES = """\
+## References
+
+`${{ vars.x }}` (a whole value keeps its type), `${{ root.x }}` (the path of a root on the host),
+`${{ secrets.x }}` (in `env` and `stdin` alone), `${{ estimate.bytes }}` (what the step still has to
+write). In `argv` a whole token `root:path` of a declared root becomes the host's path. Templates see
+`vars`, `host` and `roots`. Every command gets `EAGLE3_ROOT_<NAME>` for each root.
+"""
 
 
 def _fact(fact: Fact) -> Iterator[str]:
