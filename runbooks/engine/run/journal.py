@@ -49,9 +49,20 @@ class Journal:
         if record["event"] == "progress":
             return
         line = json.dumps(record, ensure_ascii=False, default=str).encode() + b"\n"
-        os.write(self._file, line)
+        self._append(line)
         if record["event"] in _DURABLE:
             os.fsync(self._file)
+
+    def _append(self, line: bytes) -> None:
+        """The whole line or nothing of it: a full disk must not leave half a record."""
+        size = os.fstat(self._file).st_size
+        try:
+            left = memoryview(line)
+            while left:
+                left = left[os.write(self._file, left) :]
+        except OSError:
+            os.ftruncate(self._file, size)
+            raise
 
     def close(self) -> None:
         try:

@@ -33,6 +33,9 @@ from runbooks.engine.run.scheduler import release_of
 
 __all__ = ["AskApproval", "StepLoop"]
 
+# Characters of an outcome's reason.
+_LONGEST = 4000
+
 # Asks the operator for one step and host; None where nobody can answer.
 AskApproval = Callable[[Step, str, Preview], Approval | None]
 
@@ -143,7 +146,7 @@ class StepLoop:
             label,
             host,
             result,
-            self.bus.redactor.text(reason),
+            _shortened(self.bus.redactor.text(reason)),
             time.monotonic() - begun,
             acted,
         )
@@ -376,6 +379,13 @@ class _Watch:
         if kind not in self._warned:
             self._warned.add(kind)
             self._loop._note(self._step, self._host, text, warning=kind)
+
+
+def _shortened(text: str) -> str:
+    """A reason fit for a terminal; what a program said at length is in the journal."""
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[:_LONGEST]}… ({len(text) - _LONGEST:,} more characters)"
 
 
 def _error_class(result: Result) -> str:

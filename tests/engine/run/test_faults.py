@@ -141,6 +141,40 @@ def _no_space():
     raise OSError(28, "No space left on device")
 
 
+def test_a_full_disk_leaves_no_half_record(tmp_path: Path, monkeypatch) -> None:
+    import os
+
+    from runbooks.engine.run.journal import Journal
+
+    journal = Journal(tmp_path / "run")
+    journal.take({"event": "run", "n": 1})
+    write = os.write
+
+    def full(file, data):
+        if len(data) > 20:
+            return write(file, data[:20])
+        _no_space()
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="No space"):
+        journal.take({"event": "outcome", "reason": "x" * 15})
+    monkeypatch.undo()
+    journal.take({"event": "end", "n": 2})
+    journal.close()
+    assert [r["event"] for r in read_journal(journal.path)] == ["run", "end"]
+
+
+def test_a_reason_without_end_is_shortened(tmp_path: Path) -> None:
+    class Loud(type(SET)):
+        def act(self, args, context):
+            raise OperationFailed("x" * 3_000_000)
+            yield
+
+    report = run(World({"one": {}}), with_operation(setting("a"), Loud()), tmp_path=tmp_path)
+    assert len(report.outcomes["a", "one"].reason) < 5000
+    assert report.journal.stat().st_size < 20_000
+
+
 def test_a_journal_folder_that_cannot_be_made_is_a_usage_error(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("a file")
     with pytest.raises(RunbookError, match="journal's folder cannot be made"):
