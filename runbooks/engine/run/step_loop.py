@@ -155,7 +155,7 @@ class StepLoop:
             step=label,
             host=host,
             result=result.value,
-            reason=reason,
+            reason=outcome.reason,
             acted=acted,
             seconds=round(outcome.seconds, 3),
         )
