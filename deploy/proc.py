@@ -8,16 +8,18 @@ from pathlib import PurePosixPath
 from deploy.shell import PROBE, answers
 from runbooks.engine.model.probe import Output, Unknown
 
-__all__ = ["PROCESSES", "Process", "processes"]
+__all__ = ["HIDDEN", "PROCESSES", "Process", "processes"]
+
+# Sets `hidden` to yes where /proc hides other users' processes: a count would be too low.
+HIDDEN = r"""hidden=$(sed -n 's/.* \/proc .*hidepid=\([a-z0-9]*\).*/\1/p' /proc/self/mountinfo | tail -n 1)
+case $(id -u):$hidden in 0:*|*:|*:0|*:off) hidden=;; *) hidden=yes;; esac
+"""
 
 # One line a process: its stat (proc(5)), its cgroup, its command line with spaces for NULs.
-# Where /proc hides other users' processes, a count would be too low.
-PROCESSES = r"""[ -r /proc/self/stat ] || unknown '/proc cannot be read'
-hidden=$(sed -n 's/.* \/proc .*hidepid=\([a-z0-9]*\).*/\1/p' /proc/self/mountinfo | tail -n 1)
-case $(id -u):$hidden in
-  0:*|*:|*:0|*:off) ;;
-  *) unknown 'processes of other users are hidden (hidepid)';;
-esac
+PROCESSES = (
+    HIDDEN
+    + r"""[ -r /proc/self/stat ] || unknown '/proc cannot be read'
+[ -z "$hidden" ] || unknown 'processes of other users are hidden (hidepid)'
 for process in /proc/[0-9]*; do
   { IFS= read -r stat < "$process/stat"; } 2>/dev/null || continue
   group=
@@ -28,6 +30,7 @@ for process in /proc/[0-9]*; do
   printf 'process\t%s\t%s\t%s\n' "$stat" "$group" "$command"
 done
 """
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,14 @@ Every script prints `key<TAB>value` lines; `unknown<TAB>REASON` says that it cou
 
 from __future__ import annotations
 
+import dataclasses
+import posixpath
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from runbooks.engine.model.host import Context, Root
+from runbooks.engine.model.host import Context, Host, Root
 from runbooks.engine.model.probe import Output, Unknown
 
 __all__ = [
@@ -17,9 +20,11 @@ __all__ = [
     "MOUNTED",
     "MOUNTS",
     "PROBE",
+    "PYTHON",
     "answers",
     "assign",
     "begin",
+    "enclosing",
     "fields",
     "known",
     "locate",
@@ -60,6 +65,23 @@ LOOK = r"""look() {
 }
 """
 
+# Runs `program` with `python`. A Python that is not there has no package; one that fails says
+# why. Needs LOOK: `command -v` takes a venv in a folder that may not be entered for absent.
+PYTHON = r"""case $python in
+  /*)
+    look "$python" -L
+    case $seen in
+      absent) printf 'python\tabsent\nversion\t\ndigest\t\n'; exit 0;;
+      unknown) unknown "$python: $said";;
+    esac;;
+  *) command -v -- "$python" >/dev/null 2>&1 || {
+    printf 'python\tabsent\nversion\t\ndigest\t\n'; exit 0
+  };;
+esac
+cd /
+"$python" -B -c "$program" || exit 1
+"""
+
 # Mount points in mountinfo spell space, tab and backslash in octal: proc(5). An autofs entry
 # says that something could be mounted, not that it is.
 MOUNTED = r"""spelt() { printf '%s' "$1" | sed 's/\\/\\134/g; s/ /\\040/g; s/	/\\011/g'; }
@@ -95,6 +117,13 @@ esac
 top=$(cd -P -- "$root" 2>/dev/null && pwd -P) || unknown "the root $name ($root) cannot be entered"
 mounted "$top" || unknown "the root $name ($root) is not mounted"
 """
+
+
+@dataclass(frozen=True, slots=True)
+class _Located(Root):
+    """A root as `locate` gives it: with every declared root that the path lies in."""
+
+    around: tuple[Root, ...] = ()
 
 
 def begin(**variables: str) -> str:
@@ -141,24 +170,37 @@ def untold(found: Mapping[str, str], key: str) -> Unknown | None:
 
 
 def locate(text: str, context: Context) -> tuple[str, Root | None]:
-    """The host's path, and the root that it names or lies in."""
+    """The host's path, and the root that it names or lies in (for `mounted_root`)."""
     path = str(PurePosixPath(context.host.resolve(text)))
-    root = context.host.root_of(text)
+    around = enclosing(path, context.host)
+    root = context.host.root_of(text) or (around[-1] if around else None)
     if root is None:
-        above = [PurePosixPath(path), *PurePosixPath(path).parents]
-        found = [one for one in context.host.roots.values() if one.path in above]
-        root = max(found, key=lambda one: len(one.path.parts), default=None)
-    return path, root
+        return path, None
+    own = {field.name: getattr(root, field.name) for field in dataclasses.fields(Root)}
+    return path, _Located(**own, around=around)
+
+
+def enclosing(path: str | PurePosixPath, host: Host) -> tuple[Root, ...]:
+    """Every root of the host that is the path or lies above it, the outermost first."""
+    plain = PurePosixPath(posixpath.normpath(path))
+    above = {PurePosixPath(path), *PurePosixPath(path).parents, plain, *plain.parents}
+    found = [root for root in host.roots.values() if root.path in above]
+    return tuple(sorted(found, key=lambda root: len(root.path.parts)))
 
 
 def mounted_root(root: Root | None) -> str:
-    """Ends a script with unknown unless the root is mounted, where it must be. Needs LOOK.
+    """Ends a script with unknown unless what must be mounted is. Needs LOOK.
 
-    Without its mount a root is an empty folder, in which everything seems to be absent.
+    Without its mount a root is an empty folder, in which everything seems to be absent. Of a
+    root of `locate` every declared root counts that the path lies in, whichever it names.
     """
-    if root is None or not root.mounted:
+    around = root.around if isinstance(root, _Located) else ()
+    needed = [one for one in around or (root,) if one is not None and one.mounted]
+    if not needed:
         return ""
-    return MOUNTS + assign("root", str(root.path)) + assign("name", root.name) + _MOUNTED_ROOT
+    return MOUNTS + "".join(
+        assign("root", str(one.path)) + assign("name", one.name) + _MOUNTED_ROOT for one in needed
+    )
 
 
 def one_line(label: str) -> str:

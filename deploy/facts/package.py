@@ -9,24 +9,12 @@ from typing import Any, ClassVar
 
 from deploy import distribution
 from deploy.facts.types import PackageDigest
-from deploy.shell import LOOK, answers, begin, known
+from deploy.shell import LOOK, PYTHON, answers, begin, known
 from runbooks.engine.model.fact import Argument, Fact, Field
 from runbooks.engine.model.host import Context
 from runbooks.engine.model.probe import Asking, Shell, Unknown
 from runbooks.engine.model.values import ABSENT, Choice, HostPath, Text
 
-_PYTHON = r"""case $python in
-  /*)
-    look "$python" -L
-    case $seen in
-      absent) printf 'version\t\ndigest\t\n'; exit 0;;
-      unknown) unknown "$python: $said";;
-    esac;;
-  *) command -v -- "$python" >/dev/null 2>&1 || { printf 'version\t\ndigest\t\n'; exit 0; };;
-esac
-cd /
-"$python" -B -c "$program" || exit 1
-"""
 _DPKG = r"""command -v dpkg-query >/dev/null 2>&1 || { printf 'status\t\n'; exit 0; }
 if shown=$(dpkg-query -W -f '${db:Status-Abbrev}|${Version}\n' -- "$name" 2>&1); then
   printf '%s\n' "$shown" | sed 's/^/status	/'
@@ -70,7 +58,7 @@ class PackageFact(Fact):
         if args.get("manager") == "apt":
             return (yield from self._debian(args))
         name, python = args["name"], self._python(args, context)
-        script = begin(python=python, program=distribution.script(name)) + LOOK + _PYTHON
+        script = begin(python=python, program=distribution.script(name)) + LOOK + PYTHON
         found = known((yield Shell(f"package {name}", script)))
         if "version" not in found:
             raise Unknown(f"{python} gave no version")

@@ -7,12 +7,15 @@ import stat
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from deploy.operations.arguments import Mode, ProjectFile, Sha256
+from deploy.operations.arguments import Mode, Plain, ProjectFile, Sha256
+from deploy.operations.common import holds_secret
+from deploy.operations.template import render
 from deploy.shell import LOOK, begin, known, locate, mounted_root, untold
 from runbooks.engine.model.fact import Argument, Fact, Field
 from runbooks.engine.model.host import Context
+from runbooks.engine.model.operation import OperationFailed
 from runbooks.engine.model.probe import Asking, Shell, Unknown
-from runbooks.engine.model.values import ABSENT, Boolean, Choice, HostPath, Size, Text
+from runbooks.engine.model.values import ABSENT, Boolean, Choice, HostPath, MapOf, Size, Text
 
 _LOOK = r"""look "$path" $follow
 case $seen in
@@ -51,6 +54,11 @@ class PathFact(Fact):
             Boolean(), "Read the whole file for `sha256`; otherwise it is unknown.", default=False
         ),
         "source": Argument(ProjectFile(), "A file of the project, to compare for `same`."),
+        "template": Argument(
+            ProjectFile(),
+            "A template, below deploy/templates or below the project, to compare what it gives.",
+        ),
+        "vars": Argument(MapOf(Plain()), "What the template is given, beside `host` and `roots`."),
     }
     fields: ClassVar[Mapping[str, Field]] = {
         "is": Field(
@@ -62,15 +70,28 @@ class PathFact(Fact):
         "group": Field(Text(), "The group's name."),
         "target": Field(Text(), "The text of a link."),
         "sha256": Field(Sha256(), "The file's SHA-256 digest; needs `digest: true`."),
-        "same": Field(Boolean(), "Whether the file has the content of `source`."),
+        "same": Field(Boolean(), "Whether the file has the content of `source` or `template`."),
     }
     value = "is"
 
+    def check_arguments(self, args: Mapping[str, Any]) -> str | None:
+        """One thing to compare with; variables are a template's."""
+        if args.get("source") is not None and args.get("template") is not None:
+            return "path says source and template; write one of them"
+        if args.get("vars") and args.get("template") is None:
+            return "path says vars without a template; write template: FILE"
+        return None
+
     def read(self, args: Mapping[str, Any], context: Context) -> Asking:
-        """The kind, and the file's particulars. What this user may not see is unknown."""
+        """The kind, and the file's particulars. What this user may not see is unknown.
+
+        Where nothing is, it is not the same as anything, be the wanted content known or not.
+        """
+        if problem := self.check_arguments(args):
+            raise Unknown(problem)
         path, root = locate(args["path"], context)
-        wanted = _digest_of(args["source"], context) if args.get("source") else None
-        whole = bool(args.get("digest")) or wanted is not None
+        wanted = _wanted(args, context)
+        whole = bool(args.get("digest")) or isinstance(wanted, str)
         script = begin(path=path, follow="-L" if args.get("follow") else "") + LOOK
         script += mounted_root(root) + _LOOK + (_DIGEST if whole else "")
         timeout = _DIGEST_TIMEOUT if whole else 60
@@ -81,17 +102,28 @@ class PathFact(Fact):
         return described | {"same": _same(described["sha256"], wanted)}
 
 
-def _digest_of(source: str, context: Context) -> str:
-    """The SHA-256 of a file of the project, read now; Unknown when it cannot be read."""
+def _wanted(args: Mapping[str, Any], context: Context) -> str | Unknown:
+    """The SHA-256 of what the project wants there, read or rendered now."""
+    source, template = args.get("source"), args.get("template")
+    if source is not None:
+        try:
+            return hashlib.sha256((context.project / source).read_bytes()).hexdigest()
+        except OSError as error:
+            return Unknown(f"source {source}: {error.strerror}")
+    if template is None:
+        return Unknown("there is nothing to compare with; write `source: FILE` or `template: FILE`")
     try:
-        return hashlib.sha256((context.project / source).read_bytes()).hexdigest()
-    except OSError as error:
-        raise Unknown(f"source {source}: {error.strerror}") from None
+        content = render(template, args.get("vars") or {}, context)
+    except OperationFailed as error:
+        return Unknown(f"template {template}: {error}")
+    if holds_secret(content):
+        return Unknown(f"template {template} holds a secret, which is not known while planning")
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
-def _same(sha256: Any, wanted: str | None) -> Any:
-    if wanted is None:
-        return Unknown("there is nothing to compare with; write `source: FILE`")
+def _same(sha256: Any, wanted: str | Unknown) -> Any:
+    if isinstance(wanted, Unknown):
+        return wanted
     return sha256 == wanted if isinstance(sha256, str) else sha256
 
 

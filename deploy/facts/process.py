@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 from deploy.proc import PROCESSES, processes
 from deploy.shell import answers, begin, known, one_line, unit_name
-from runbooks.engine.model.diagnostic import RunbookError
 from runbooks.engine.model.fact import Argument, Fact, Field
 from runbooks.engine.model.host import Context
 from runbooks.engine.model.probe import Asking, Shell, Unknown
@@ -31,15 +30,23 @@ class ProcessFact(Fact):
     }
     value = "count"
 
+    def check_arguments(self, args: Mapping[str, Any]) -> str | None:
+        """A name or a pattern, and a pattern that is one."""
+        pattern = args.get("pattern")
+        if args.get("name") is None and pattern is None:
+            return "process says neither name nor pattern; write one of them"
+        try:
+            re.compile(pattern or "")
+        except (re.error, RecursionError, OverflowError) as error:
+            return f"{pattern!r} is not a regular expression: {error}"
+        return None
+
     def read(self, args: Mapping[str, Any], context: Context) -> Asking:
         """Go through /proc. Where both are written, both must fit."""
+        if problem := self.check_arguments(args):
+            raise Unknown(problem)
         name, pattern = args.get("name"), args.get("pattern")
-        if name is None and pattern is None:
-            raise RunbookError.usage("process says neither name nor pattern", where=context.step)
-        try:
-            expression = re.compile(pattern or "")
-        except re.error as error:
-            raise RunbookError.usage(f"{pattern!r} is not a regular expression: {error}") from None
+        expression = re.compile(pattern or "")
         label = one_line(f"process {name or pattern}")
         found = [
             one
@@ -95,11 +102,19 @@ class ProcessEnv(Fact):
     }
     value = "value"
 
+    def check_arguments(self, args: Mapping[str, Any]) -> str | None:
+        """A unit or a program's name."""
+        given = [word for word in ("unit", "pid_of") if args.get(word) is not None]
+        if len(given) == 1:
+            return None
+        said = "both unit and pid_of" if given else "neither unit nor pid_of"
+        return f"process_env says {said}; write one of them"
+
     def read(self, args: Mapping[str, Any], context: Context) -> Asking:
         """Find the processes, then read /proc/PID/environ: proc(5)."""
+        if problem := self.check_arguments(args):
+            raise Unknown(problem)
         unit, program, name = args.get("unit"), args.get("pid_of"), args["name"]
-        if (unit is None) == (program is None):
-            raise RunbookError.usage("process_env says unit or pid_of, one of them")
         label = one_line(f"process_env {unit or program} {name}")
         if program is None:
             user = "--user" if args.get("user") else ""

@@ -7,7 +7,7 @@ from collections.abc import Generator, Mapping
 from typing import Any, ClassVar
 
 from deploy.facts.net import answer_of, get_script
-from deploy.shell import LOOK, answers, begin, known
+from deploy.shell import LOOK, PYTHON, answers, begin, known
 from runbooks.engine.model.fact import Argument, Fact, Field
 from runbooks.engine.model.host import Context
 from runbooks.engine.model.probe import Asking, Output, Shell, Unknown
@@ -17,18 +17,6 @@ _PORT = Argument(Integer(1), "The server's port on this host.", default=30000)
 
 # Asked of the metadata: importing sglang takes seconds and may touch a GPU. The pristine digest
 # of each file stands in the wheel's own RECORD (design/sglang.md section 2).
-_INSTALLED = r"""case $python in
-  /*)
-    look "$python" -L
-    case $seen in
-      absent) printf 'version\t\n'; exit 0;;
-      unknown) unknown "$python: $said";;
-    esac;;
-  *) command -v -- "$python" >/dev/null 2>&1 || { printf 'version\t\n'; exit 0; };;
-esac
-cd /
-"$python" -B -c "$program" || exit 1
-"""
 _PROGRAM = """import base64, hashlib
 from importlib.metadata import PackageNotFoundError, distribution, distributions
 try:
@@ -76,7 +64,7 @@ class SglangPatchFact(Fact):
         """
         venv = context.host.data.get("sglang_venv")
         python = f"{context.host.resolve(venv)}/bin/python" if venv else "python3"
-        script = begin(python=python, program=_PROGRAM) + LOOK + _INSTALLED
+        script = begin(python=python, program=_PROGRAM) + LOOK + PYTHON
         output = yield Shell(f"sglang_patch {args['patch']}", script)
         found = known(output)
         if "version" not in found:

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 from deploy.facts.types import RowNumber, Rows
 from deploy.shell import LOOK, answers, begin, known, locate, mounted_root, number, untold
-from runbooks.engine.model.diagnostic import RunbookError
 from runbooks.engine.model.fact import Argument, Fact, Field
 from runbooks.engine.model.host import Context
 from runbooks.engine.model.probe import Asking, Shell, Unknown
@@ -85,10 +84,16 @@ class DiskFree(Fact):
     }
     value = "free"
 
+    def check_arguments(self, args: Mapping[str, Any]) -> str | None:
+        """A root or a path."""
+        if args.get("path") is None and args.get("root") is None:
+            return "disk_free says neither root nor path; write one of them"
+        return None
+
     def read(self, args: Mapping[str, Any], context: Context) -> Asking:
         """Ask df(1). Of two places the path counts."""
-        if args.get("path") is None and args.get("root") is None:
-            raise RunbookError.usage("disk_free says neither root nor path", where=context.step)
+        if problem := self.check_arguments(args):
+            raise Unknown(problem)
         place = args.get("path") or f"{args['root']}:"
         path, root = locate(place, context)
         label = f"disk_free path={place}" if args.get("path") else f"disk_free root={args['root']}"

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from deploy.shell import LOOK, MOUNTS, begin, known, locate, mounted_root, number, untold
+from deploy.proc import HIDDEN
+from deploy.shell import (
+    LOOK,
+    MOUNTS,
+    begin,
+    enclosing,
+    known,
+    locate,
+    mounted_root,
+    number,
+    untold,
+)
 from runbooks.engine.model.fact import Argument, Fact, Field
 from runbooks.engine.model.host import Context, Host, Root
 from runbooks.engine.model.probe import Asking, Shell, Unknown
@@ -59,10 +70,10 @@ look "$real"
 # Files are told by device and inode: a process of a container has other paths for them. What
 # is mapped without an open descriptor is open too (safetensors), and so is a working folder.
 # The list of open files is made first, since find opens the folders it goes through.
-_OPEN = r"""cd /
-# A process that is not visible would not be missed.
-hidden=$(sed -n 's/.* \/proc .*hidepid=\([a-z0-9]*\).*/\1/p' /proc/self/mountinfo | tail -n 1)
-case $(id -u):$hidden in 0:*|*:|*:0|*:off) ;; *) hidden=yes;; esac
+# A process that is not visible would not be missed, so hidden ones make it unknown.
+_OPEN = (
+    HIDDEN
+    + r"""cd /
 if [ "$hidden" = yes ]; then
   printf 'open_unknown\tprocesses of other users are hidden (hidepid)\n'; exit 0
 fi
@@ -88,6 +99,7 @@ awk 'BEGIN { reading = 1 }
   ($0 in open) && !seen[$0]++ { count++ }
   END { if (failed) print "open_unknown\tit cannot be read as a whole"; else print "open\t" count + 0 }'
 """
+)
 
 
 class Tree(Fact):
@@ -153,7 +165,9 @@ class Tree(Fact):
         theirs = owner.roots.get(root.name)
         if theirs is None:
             raise Unknown(f"its owner {owner.name} does not declare the root {root.name}")
-        script = begin(base=str(theirs.path), inside=inside) + LOOK + mounted_root(theirs)
+        script = begin(base=str(theirs.path), inside=inside) + LOOK
+        for one in enclosing(theirs.path / inside, owner):
+            script += mounted_root(one)
         return script + MOUNTS + _MOUNTED_AT + _OWNER + _COUNT_MOUNTS + _OPEN
 
 

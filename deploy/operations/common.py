@@ -14,19 +14,23 @@ from runbooks.engine.model.probe import Output, Unknown
 __all__ = [
     "Steps",
     "counted",
+    "exit_words",
     "expand",
     "holds_secret",
-    "known",
     "last_lines",
     "option",
     "project_file",
     "shown_environment",
     "succeeded",
+    "text_of",
 ]
 
 # A part of `act` that other parts delegate to with `yield from`.
 Steps = Generator[Action, Output, Any]
 
+# So few lines of standard error may not tell why a program failed.
+_FEW = 3
+_SIGNALS = 64
 _SECRET = "${{ secrets."
 
 
@@ -36,7 +40,7 @@ def option(operation: Operation, args: Mapping[str, Any], name: str) -> Any:
     return operation.arguments[name].default if value is None else value
 
 
-def known(output: Output, what: str) -> str:
+def text_of(output: Output, what: str) -> str:
     """The text of a look; Unknown says what was looked at, and never leads to an act."""
     try:
         return output.expect()
@@ -50,8 +54,26 @@ def succeeded(output: Output, what: str) -> Output:
         return output
     if output.exit == 124:
         raise OperationFailed(f"{what}: the time ran out")
-    said = last_lines(output.stderr) or last_lines(output.stdout.decode(errors="replace"))
-    raise OperationFailed(f"{what}: exit {output.exit}" + (f"\n{said}" if said else ""))
+    raise OperationFailed(
+        "\n".join([f"{what}: {exit_words(output.exit)}", *_last_words(output, 10)])
+    )
+
+
+def _last_words(output: Output, count: int) -> list[str]:
+    """The last lines of standard error; where these are few, before them those of its output."""
+    error = last_lines(output.stderr, count).splitlines()
+    if len(error) > _FEW:
+        return error
+    said = last_lines(output.stdout.decode(errors="replace"), count - len(error))
+    return [*said.splitlines(), *error]
+
+
+def exit_words(code: int) -> str:
+    """`exit 1`; with what a shell means by it where it has a meaning."""
+    if 128 < code <= 128 + _SIGNALS:
+        return f"exit {code} (signal {code - 128})"
+    meaning = {126: " (it may not be run)", 127: " (it was not found)"}
+    return f"exit {code}{meaning.get(code, '')}"
 
 
 def last_lines(text: str, count: int = 10) -> str:

@@ -80,14 +80,18 @@ class Copy(Operation):
         ]
 
     def _file(self, args: Mapping[str, Any], source: Path, dest: str, shown: str) -> WantedFile:
-        size = source.stat().st_size
+        try:
+            size = source.stat().st_size
+            content = source.read_bytes() if size <= BYTES else b""
+        except OSError as error:
+            raise OperationFailed(f"{shown} cannot be read: {error.strerror}") from None
         if size > BYTES:
             raise OperationFailed(
                 f"{shown} has {show_size(size)}; at most {show_size(BYTES)} are copied"
             )
         return WantedFile(
             dest,
-            source.read_bytes(),
+            content,
             shown,
             mode=option(self, args, "mode"),
             owner=args.get("owner"),

@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from deploy.operations.common import counted, known, succeeded
+from deploy.operations.common import counted, succeeded, text_of
 from deploy.operations.removal import Removal
 from deploy.shell import fields
 from runbooks.engine.model.fact import Argument
@@ -114,7 +114,7 @@ class Delete(Operation):
     ) -> Generator[Shell, Output, Measure | None]:
         """None where nothing is there; OperationFailed where it must not be deleted."""
         label = f"delete {removal.shown}"
-        text = known((yield Shell(label, removal.measure(), timeout=_MEASURE)), removal.shown)
+        text = text_of((yield Shell(label, removal.measure(), timeout=_MEASURE)), removal.shown)
         found = fields(text)
         state = found.get("state")
         if state == "absent":
@@ -126,7 +126,7 @@ class Delete(Operation):
         if (owner := context.owner(removal.root)).name != context.host.name:
             script = removal.on_owner(owner, found["inside"])
             output = yield Shell(f"{label} on {owner.name}", script, host=owner.name)
-            seen = fields(known(output, f"{removal.shown} on {owner.name}"))
+            seen = fields(text_of(output, f"{removal.shown} on {owner.name}"))
             if seen.get("state") == "refused":
                 raise OperationFailed(
                     f"{removal.shown}: refused on its owner {owner.name}: {seen.get('reason')}"

@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
-from deploy.operations.common import Steps, known, succeeded
+from deploy.operations.common import Steps, succeeded, text_of
 from deploy.shell import quote
 from runbooks.engine.model.operation import Command, OperationFailed, Preview, Put
 from runbooks.engine.model.probe import Output, Shell, Unknown
@@ -99,7 +99,7 @@ look() {
 
 def _look(label: str, wanted: Sequence[WantedFile]) -> Generator[Shell, Output, list[HostFile]]:
     calls = "".join(f"look {quote(file.path)} {len(file.content)}\n" for file in wanted)
-    text = known((yield Shell(label, _LOOK + calls, timeout=300)), label)
+    text = text_of((yield Shell(label, _LOOK + calls, timeout=300)), label)
     lines = text.splitlines()
     if len(lines) != len(wanted):
         raise Unknown(f"{label}: {len(lines)} answers to {len(wanted)} questions")

@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from deploy.operations.arguments import JobProgress
-from deploy.operations.common import expand, known, last_lines, option, shown_environment, succeeded
+from deploy.operations.common import (
+    exit_words,
+    expand,
+    last_lines,
+    option,
+    shown_environment,
+    succeeded,
+    text_of,
+)
 from deploy.operations.job_folder import JobState, job_state, probe, spec_digest, start_script
 from deploy.shell import fields, quote
 from runbooks.engine.fleet import Unreachable
@@ -139,7 +147,7 @@ class Job(Operation):
     def _state(self, context: Context) -> Generator[Shell, Output, JobState]:
         label = f"job {context.step}"
         output = yield Shell(label, probe(context.runbook, context.step))
-        return job_state(known(output, label))
+        return job_state(text_of(output, label))
 
     @staticmethod
     def _other(state: JobState) -> str:
@@ -174,12 +182,12 @@ class Job(Operation):
             run = state.run
             progress, count = _progress(state, fields(text), args, count)
             if state.state != "running":
-                return (yield from self._ended(state, context))
+                return (yield from self._ended(state, args, context))
             yield progress
             yield Wait(pause)
             pause = min(pause * _GROWTH, _LONGEST)
 
-    def _ended(self, state: JobState, context: Context) -> Acting:
+    def _ended(self, state: JobState, args: Mapping[str, Any], context: Context) -> Acting:
         took = show_duration(
             (state.ended or state.log_time or state.now) - (state.started or state.now)
         )
@@ -191,13 +199,17 @@ class Job(Operation):
                 f"job {context.step} log", f"tail -n {_LOG_LINES} -- {quote(state.log)}"
             )
             said = last_lines(output.stdout.decode(errors="replace"), _LOG_LINES)
-        if state.state == "lost":
+        next_ = ""
+        if state.exit is None:
             how = f"the job is lost: {state.reason}"
-        elif state.exit is not None and state.exit > 128:
-            how = f"the job ended with exit {state.exit} (signal {state.exit - 128}) after {took}"
+            next_ = "run again to start it from the beginning"
+            if option(self, args, "resumable"):
+                next_ = "run again to start it anew; it continues"
         else:
-            how = f"the job ended with exit {state.exit} after {took}"
-        raise OperationFailed(f"{how}; its log is {state.log}" + (f"\n{said}" if said else ""))
+            how = f"the job ended with {exit_words(state.exit)} after {took}"
+        if state.log:
+            how += f"; its log is {state.log}" + ("" if state.log_size else " (empty)")
+        raise OperationFailed("\n".join(part for part in (how, said, next_) if part))
 
 
 def _since(state: JobState) -> str:
@@ -217,6 +229,8 @@ fi
         script += (
             f"if [ -r {file} ]; then\n"
             f"  printf 'moved\\t%s\\n' \"$(stat -c %Y {file})\"\n"
+            # The run's spec is written right before its program begins.
+            f"  if [ \"$j_run/spec\" -nt {file} ]; then printf 'stale\\tyes\\n'; fi\n"
             f"  printf 'progress\\t%s\\n' \"$(head -c 65536 {file} | tr '\\n\\t' '  ')\"\nfi\n"
         )
     elif "count" in progress:
@@ -247,33 +261,53 @@ def _progress(
     said = found.get("said", "").strip()
     beat = state.now - state.log_time if state.log_time is not None else None
     if "count" in found and found["count"].isdigit():
-        done, total = float(found["count"]), float(args["progress"]["of"])
+        counted, wanted = float(found["count"]), float(args["progress"]["of"])
         if count is None:
-            count = _Count(state.now, done, state.now, done)
-        if done != count.done:
-            count.done, count.moved = done, state.now
-        rate = (done - count.first) / (state.now - count.begun) if state.now > count.begun else 0
-        eta = (total - done) / rate if rate > 0 else None
+            count = _Count(state.now, counted, state.now, counted)
+        if counted != count.done:
+            count.done, count.moved = counted, state.now
+        rate = (counted - count.first) / (state.now - count.begun) if state.now > count.begun else 0
+        eta = (wanted - counted) / rate if rate > 0 else None
         beat = state.now - count.moved
-        return Progress(said, done, total, "files", eta=eta, beat=max(0.0, beat)), count
-    if "progress" in found:
+        return Progress(said, counted, wanted, "files", eta=eta, beat=max(0.0, beat)), count
+    if "progress" in found and not _of_another_run(state, found):
         written = _read_progress(found["progress"])
         try:
             beat = state.now - float(found.get("moved", "nan"))
         except ValueError:
             beat = None
+        done, total = _number(written.get("done")), _number(written.get("total"))
+        unit = str(written.get("unit") or "")
+        text = str(written.get("text") or written.get("stage") or said)
+        if done is not None and total is not None:
+            text = _rate(_number(written.get("rate")), unit)  # the rest would say them again
         return (
             Progress(
-                str(written.get("text") or written.get("stage") or said),
-                _number(written.get("done")),
-                _number(written.get("total")),
-                str(written.get("unit") or ""),
+                text,
+                done,
+                total,
+                unit,
                 eta=_number(written.get("eta_s")),
                 beat=max(0.0, beat) if beat is not None and math.isfinite(beat) else None,
             ),
             count,
         )
     return Progress(said, beat=max(0.0, beat) if beat is not None else None), count
+
+
+def _of_another_run(state: JobState, found: Mapping[str, str]) -> bool:
+    """Whether the progress file is older than the run: one that was resumed has not written yet."""
+    moved = found.get("moved", "")
+    older = moved.isdigit() and state.started is not None and int(moved) < int(state.started)
+    return older or found.get("stale") == "yes"
+
+
+def _rate(rate: float | None, unit: str) -> str:
+    """`238 tokens/s`, or nothing."""
+    if rate is None or rate <= 0:
+        return ""
+    shown = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
+    return f"{shown} {unit}/s" if unit else f"{shown}/s"
 
 
 def _read_progress(text: str) -> Mapping[str, Any]:

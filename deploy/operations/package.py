@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 from deploy import distribution
 from deploy.distribution import NAME
-from deploy.operations.common import Steps, known, option, project_file, succeeded
+from deploy.operations.common import Steps, option, project_file, succeeded, text_of
 from deploy.operations.wheel import code_digest, own_files, own_wheel
-from deploy.shell import assign, fields, quote
+from deploy.shell import LOOK, PYTHON, assign, begin, fields, quote
 from runbooks.engine.model.fact import Argument
 from runbooks.engine.model.host import Context
 from runbooks.engine.model.operation import (
@@ -25,13 +25,6 @@ from runbooks.engine.model.operation import (
 from runbooks.engine.model.probe import Output, Shell, Unknown
 from runbooks.engine.model.values import Choice, HostPath, Text
 
-# A Python that is not there has no package; one that fails says why.
-_LOOK = r"""command -v -- "$python" >/dev/null 2>&1 || {
-  printf 'python\tabsent\nversion\t\n'; exit 0
-}
-cd /
-"$python" -B -c "$code"
-"""
 _APT = r"""export LC_ALL=C
 command -v dpkg-query >/dev/null 2>&1 || { printf 'apt\tabsent\n'; exit 0; }
 said=$(dpkg-query -W -f '${db:Status-Status}\t${Version}\n' -- "$name" 2>&1)
@@ -141,9 +134,11 @@ class Package(Operation):
             script = assign("name", args["name"]) + _APT
         else:
             program = distribution.script(args["name"])
-            script = self._python(args, context) + assign("code", program) + _LOOK
-        text = known((yield Shell(label, script)), label)
+            script = begin(program=program) + self._python(args, context) + LOOK + PYTHON
+        text = text_of((yield Shell(label, script)), label)
         found = fields(text)
+        if "unknown" in found:
+            raise Unknown(f"{label}: {found['unknown']}")
         if found.get("apt") == "absent":
             raise OperationFailed("no apt is on this host")
         if "version" not in found:
@@ -229,32 +224,32 @@ class Package(Operation):
     ) -> Steps:
         yield from self._make_venv(args, context, now)
         wheel = own_wheel(code)
-        begin = self._python(args, context)
+        python = self._python(args, context)
         script = 'mkdir -p "${EAGLE3_STATE:?}/wheels" && cd -P "$EAGLE3_STATE/wheels" && pwd -P\n'
         output = yield Command(script=script, label=f"package {NAME} folder")
         folder = succeeded(output, "making the folder of wheels").text.strip()
         output = yield Put(f"{folder}/{wheel.name}", wheel.content)
         succeeded(output, f"writing {wheel.name}")
-        script = begin + assign("wheel", f"{folder}/{wheel.name}") + _INSTALL
+        script = python + assign("wheel", f"{folder}/{wheel.name}") + _INSTALL
         output = yield Command(script=script, label=f"package {NAME}")
         if "externally-managed" in output.stderr:
             raise OperationFailed(
                 "the host's Python belongs to its system; declare eagle3_venv in the inventory"
             )
         succeeded(output, f"pip install {wheel.name}")
-        yield from self._requirements(context, begin)
+        yield from self._requirements(context, python)
 
-    def _requirements(self, context: Context, begin: str) -> Steps:
+    def _requirements(self, context: Context, python: str) -> Steps:
         extras = context.host.data.get("eagle3_extras", ["host"])
         words = " ".join(map(quote, [NAME, *extras]))
-        script = begin + assign("code", _MISSING) + f'"$python" -I -B -c "$code" {words}\n'
+        script = python + assign("code", _MISSING) + f'"$python" -I -B -c "$code" {words}\n'
         label = f"package {NAME} requirements"
-        missing = known((yield Shell(label, script)), label).split("\n")
+        missing = text_of((yield Shell(label, script)), label).split("\n")
         missing = [line for line in missing if line]
         if not missing:
             return
         words = " ".join(map(quote, missing))
-        script = begin + f'"$python" -m pip install --quiet -c /dev/stdin -- {words}\n'
+        script = python + f'"$python" -m pip install --quiet -c /dev/stdin -- {words}\n'
         lock = context.host.data.get("eagle3_lock")
         constraints = project_file(context, str(lock)).read_bytes() if lock else b""
         output = yield Command(script=script, stdin=constraints, label=label)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from deploy.operations.arguments import ProjectFile
-from deploy.operations.common import counted, known, last_lines, option, project_file, succeeded
+from deploy.operations.common import counted, last_lines, option, project_file, succeeded, text_of
 from deploy.shell import assign, fields, quote
 from runbooks.engine.model.fact import Argument
 from runbooks.engine.model.host import Context
@@ -136,7 +136,7 @@ class Patch(Operation):
         text = self._text(args, context)
         files = patched_files(text, option(self, args, "strip"), args["file"])
         state = yield Shell(self._label(args), self._begin(args, context, text) + _LOOK)
-        already, problem = self._judge(args, known(state, self._label(args)))
+        already, problem = self._judge(args, text_of(state, self._label(args)))
         if already:
             return Preview(summary=already)
         verb = "take back" if option(self, args, "reverse") else "apply"
@@ -151,7 +151,7 @@ class Patch(Operation):
         files = patched_files(text, option(self, args, "strip"), args["file"])
         begin = self._begin(args, context, text)
         state = yield Shell(self._label(args), begin + _LOOK)
-        already, _ = self._judge(args, known(state, self._label(args)))
+        already, _ = self._judge(args, text_of(state, self._label(args)))
         if already:
             return "nothing to do"
         script = begin + f"set -- {' '.join(map(quote, files))}\n" + _ACT

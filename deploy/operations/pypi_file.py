@@ -6,7 +6,7 @@ from collections.abc import Generator, Mapping
 from typing import Any, ClassVar
 
 from deploy.operations.arguments import Sha256
-from deploy.operations.common import known, succeeded
+from deploy.operations.common import succeeded, text_of
 from deploy.shell import assign
 from runbooks.engine.model.fact import Argument
 from runbooks.engine.model.host import Context
@@ -130,7 +130,7 @@ class PypiFile(Operation):
     def _look(args: Mapping[str, Any], context: Context) -> Generator[Shell, Output, str]:
         label = f"pypi_file {args['dest']}"
         script = assign("dest", context.host.resolve(args["dest"])) + _LOOK
-        text = known((yield Shell(label, script, timeout=600)), label).strip()
+        text = text_of((yield Shell(label, script, timeout=600)), label).strip()
         if text != "absent" and len(text) != 64:
             raise Unknown(f"{label}: unreadable answer {text!r}")
         return text

@@ -1,28 +1,30 @@
 """The scripts of `delete`: where a target lies, what it holds, and its removal.
 
 What they guard against: a target outside its root (`..`, a symbolic link on the way), the root
-itself, another declared root inside the target, a root that is not mounted, a mount below the
-target (bind mounts too, which `--one-file-system` cannot see), and a parent or target that is
-swapped between the look and the act. Against the last, removal enters the verified parent with
-`cd -P` and stays there, compares the target's device and inode, and removes a bare name: a
-link put in its place afterwards is removed as a link. GNU rm itself descends by file
-descriptors and never through a link.
+itself, another declared root inside the target, a root that is not mounted (its own, and each
+declared one that it lies in besides), a mount below the target (bind mounts too, which
+`--one-file-system` cannot see), and a parent or target that is swapped between the look and the
+act. Against the last, removal enters the verified parent with `cd -P` and stays there, compares
+the target's device and inode, and removes a bare name: a link put in its place afterwards is
+removed as a link. GNU rm itself descends by file descriptors and never through a link.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from deploy.shell import MOUNTED, assign, quote
+from deploy.shell import MOUNTED, assign, enclosing, quote
 from runbooks.engine.model.host import Context, Host, Root
 from runbooks.engine.model.operation import OperationFailed
 from runbooks.engine.model.values import split_root
 
 __all__ = ["Removal"]
 
-# `answer STATE REASON` ends a look. `mounts PATH` prints mount points at or below PATH,
-# `mounted PATH` (of MOUNTED) succeeds when PATH lies at or below a mount point other than `/`.
+# `answer STATE REASON` ends a look. `needs ROOT` ends it unless ROOT is mounted. `mounts PATH`
+# prints mount points at or below PATH, `mounted PATH` (of MOUNTED) succeeds when PATH lies at or
+# below a mount point other than `/`.
 _PRELUDE = (
     MOUNTED
     + r"""export LC_ALL=C
@@ -34,6 +36,16 @@ mounts() {
   while read -r _ _ _ _ point _; do
     case $point in "$below"|"$below"/*) printf '%s\n' "$point";; esac
   done < /proc/self/mountinfo
+}
+needs() {
+  said=$(why "$1/.")
+  case $said in
+    '') ;;
+    'No such file or directory'|'Not a directory') answer unknown "the root $1 is not there";;
+    *) answer unknown "the root $1: $said";;
+  esac
+  inner=$(cd -P -- "$1" 2>/dev/null && pwd -P) || answer unknown "the root $1 cannot be entered"
+  mounted "$inner" || answer unknown "the root $1 is not mounted"
 }
 """
 )
@@ -47,9 +59,7 @@ case $said in
 esac
 top=$(cd -P -- "$root" 2>/dev/null && pwd -P) || answer unknown "the root $root cannot be entered"
 [ "$top" != / ] || answer refused "the root $root is / itself"
-if [ "$needs_mount" = yes ] && ! mounted "$top"; then
-  answer unknown "the root $root is not mounted"
-fi
+need_mounts
 said=$(why "$parent/$base")
 case $said in
   '') ;;
@@ -102,9 +112,7 @@ fi
 _ON_OWNER = r"""said=$(why "$root/.")
 [ -z "$said" ] || answer unknown "the root $root: $said"
 top=$(cd -P -- "$root" 2>/dev/null && pwd -P) || answer unknown "the root $root cannot be entered"
-if [ "$needs_mount" = yes ] && ! mounted "$top"; then
-  answer unknown "the root $root is not mounted"
-fi
+need_mounts
 point=$(mounts "$top/$inside")
 [ -z "$point" ] || answer refused "a mount point lies in it: $point"
 answer clear ''
@@ -120,6 +128,7 @@ class Removal:
     parent: str
     base: str
     others: tuple[str, ...]
+    around: tuple[Root, ...] = ()
 
     @classmethod
     def of(cls, text: str, context: Context) -> Removal:
@@ -133,7 +142,9 @@ class Removal:
             raise OperationFailed(f"{text} is not strictly inside its root")
         *above, base = names
         others = tuple(str(other.path) for other in context.host.roots.values())
-        return cls(text, root, str(PurePosixPath(root.path, *above)), base, others)
+        parent = PurePosixPath(root.path, *above)
+        around = enclosing(parent / base, context.host)
+        return cls(text, root, str(parent), base, others, around)
 
     @property
     def path(self) -> str:
@@ -144,7 +155,7 @@ class Removal:
             assign("root", str(self.root.path))
             + assign("parent", self.parent)
             + assign("base", self.base)
-            + assign("needs_mount", "yes" if self.root.mounted else "no")
+            + _need_mounts(self.around or (self.root,))
             + f"set -- {' '.join(map(quote, self.others))}\n"
         )
 
@@ -170,7 +181,13 @@ class Removal:
         return (
             assign("root", str(root.path))
             + assign("inside", inside)
-            + assign("needs_mount", "yes" if root.mounted else "no")
+            + _need_mounts(enclosing(root.path / inside, owner))
             + _PRELUDE
             + _ON_OWNER
         )
+
+
+def _need_mounts(roots: Sequence[Root]) -> str:
+    """The function `need_mounts`: every declared root around the target that must be mounted."""
+    needed = [f"needs {quote(str(root.path))}; " for root in roots if root.mounted]
+    return f"need_mounts() {{ {''.join(needed)}:; }}\n"

@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Generator, Mapping
 from typing import Any, ClassVar
 
-from deploy.operations.common import holds_secret, known, succeeded
-from deploy.shell import assign, fields
+from deploy.operations.common import holds_secret, succeeded, text_of
+from deploy.shell import assign, fields, unit_name
 from runbooks.engine.model.fact import Argument
 from runbooks.engine.model.host import Context
 from runbooks.engine.model.operation import (
@@ -103,14 +103,14 @@ class Service(Operation):
                 f"+{name}={'•••' if holds_secret(value) else value}\n"
                 for name, value in (args["env"] or {}).items()
             )
-        unit = _unit(args["unit"])
+        unit = unit_name(args["unit"])
         return Preview(summary=f"{unit}: {', '.join(changes) or 'no change'}", diff=diff)
 
     def act(self, args: Mapping[str, Any], context: Context) -> Acting:
         """Write the drop-in, reload systemd, change the state, read it back."""
         from pyinfra.operations import systemd  # slow to import, and only acting needs it
 
-        unit, user = _unit(args["unit"]), bool(args.get("user"))
+        unit, user = unit_name(args["unit"]), bool(args.get("user"))
         before = yield from self._look(args)
         if before["systemd"] == "absent":
             raise OperationFailed("no systemd runs on this host")
@@ -153,7 +153,7 @@ class Service(Operation):
 
     @staticmethod
     def _look(args: Mapping[str, Any]) -> Generator[Shell, Output, dict[str, str]]:
-        unit = _unit(args["unit"])
+        unit = unit_name(args["unit"])
         script = (
             assign("unit", unit)
             + assign("user", "--user" if args.get("user") else "")
@@ -161,7 +161,7 @@ class Service(Operation):
             + assign("folder", "/etc/systemd/system")
             + _LOOK
         )
-        text = known((yield Shell(f"service {unit}", script)), unit)
+        text = text_of((yield Shell(f"service {unit}", script)), unit)
         found = fields(text)
         if found.get("systemd") not in ("absent", "present"):
             raise Unknown(f"{unit}: unreadable answer {text!r}")
@@ -169,7 +169,7 @@ class Service(Operation):
 
     @staticmethod
     def _refuse(args: Mapping[str, Any], found: Mapping[str, str]) -> None:
-        load, unit = found.get("LoadState"), _unit(args["unit"])
+        load, unit = found.get("LoadState"), unit_name(args["unit"])
         if load == "not-found" and args.get("state") != "stopped":
             raise OperationFailed(f"{unit} is not known to systemd on this host")
         if load in ("masked", "bad-setting", "error"):
@@ -204,9 +204,3 @@ def drop_in(env: Mapping[str, str]) -> str:
         text = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
         lines.append(f'Environment="{name}={text.replace("%", "%%")}"')
     return "\n".join(lines) + "\n"
-
-
-def _unit(name: str) -> str:
-    """`sglang` is `sglang.service`, as systemctl has it."""
-    suffixes = (".service", ".socket", ".timer", ".target", ".mount", ".path", ".slice", ".scope")
-    return name if name.endswith(suffixes) else f"{name}.service"

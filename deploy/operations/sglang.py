@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import Any, ClassVar
 
-from deploy.operations.common import known
+from deploy.operations.common import text_of
 from deploy.shell import assign
 from runbooks.engine.model.fact import Argument
 from runbooks.engine.model.host import Context
@@ -81,7 +81,7 @@ def _installed(context: Context) -> Generator[Shell, Output, str | None]:
         else "python3"
     )
     script = assign("python", python) + _VERSION
-    text = known((yield Shell("sglang version", script)), "sglang").strip()
+    text = text_of((yield Shell("sglang version", script)), "sglang").strip()
     return None if text == "absent" else text
 
 

@@ -113,6 +113,8 @@ def render(source: str, variables: Mapping[str, Any], context: Context) -> str:
         raise OperationFailed(f"{error.filename or path}:{error.lineno}: {error.message}") from None
     except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
         raise OperationFailed(f"{_place(error, path)}: {error}") from None
+    except OSError as error:
+        raise OperationFailed(f"{path}: {error.strerror}") from None
 
 
 def _place(error: BaseException, path: Path) -> str:

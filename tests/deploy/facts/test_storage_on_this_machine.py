@@ -7,12 +7,13 @@ import mmap
 import os
 import shutil
 import subprocess
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
 from runbooks.engine.model.check import Check, Truth, Want, judge
 from runbooks.engine.model.fact import Reading
+from runbooks.engine.model.host import Root
 from runbooks.engine.model.probe import Unknown
 from runbooks.engine.model.values import ABSENT
 from tests.deploy.facts.this_machine import BY_NAME, ThisMachine, needs_root
@@ -122,6 +123,48 @@ def test_a_root_without_its_mount_is_unknown(machine: ThisMachine) -> None:
     machine.folder = machine.folder / "missing"
     with pytest.raises(Unknown, match="not mounted"):
         machine.read("path", path="data:x")
+
+
+def nested(machine: ThisMachine) -> None:
+    """A root within the root `data`, which alone must be mounted."""
+    place = PurePosixPath(machine.folder, "ho t")
+    Path(place).mkdir()
+    machine.roots = (Root("hot", place, "here", "disk", mounted=True),)
+
+
+def test_a_path_in_two_roots_needs_the_mounts_of_both(machine: ThisMachine) -> None:
+    """`data:ho t/x` lies in `hot` too: without its mount nothing in it is absent."""
+    nested(machine)
+    folder = machine.folder
+    for path in ("data:ho t/x", "hot:x", f"{folder}/ho t/x", f"{folder}/y/../ho t/x"):
+        for fact, args in (
+            ("path", {"path": path}),
+            ("tree", {"path": path}),
+            ("disk_free", {"path": path}),
+            ("row_count", {"path": path}),
+            ("git", {"repo": path}),
+        ):
+            with pytest.raises(Unknown, match=r"the root hot \(.*\) is not mounted"):
+                machine.read(fact, **args)
+    assert machine.read("path", path="data:x")["is"] == "absent"
+    assert machine.read("path", path="data:ho tter")["is"] == "absent"
+
+
+def test_a_path_in_an_inner_root_needs_the_mount_of_the_outer(machine: ThisMachine) -> None:
+    machine.mounted = True
+    (machine.folder / "inner").mkdir()
+    machine.roots = (Root("inner", PurePosixPath(machine.folder, "inner"), "here", "disk"),)
+    for path in ("inner:x", f"{machine.folder}/inner/x"):
+        with pytest.raises(Unknown, match=r"the root data \(.*\) is not mounted"):
+            machine.read("path", path=path)
+
+
+@needs_root
+def test_a_path_in_two_mounted_roots_is_read(machine: ThisMachine) -> None:
+    nested(machine)
+    in_namespace(machine, f"mount -t tmpfs none '{machine.folder}/ho t'")
+    assert machine.read("path", path="data:ho t/x")["is"] == "absent"
+    assert machine.read("disk_free", path="data:ho t/x")["mount"] == f"{machine.folder}/ho t"
 
 
 def in_namespace(machine: ThisMachine, setup: str) -> None:

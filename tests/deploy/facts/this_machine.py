@@ -36,6 +36,7 @@ class ThisMachine:
     wrap: tuple[str, ...] = ()
     nobody: bool = False
     mounted: bool = False
+    roots: tuple[Root, ...] = ()
     path: str = os.environ["PATH"]
     data: Mapping[str, Any] = field(default_factory=dict)
     project: Path = Path("/nonexistent")
@@ -44,7 +45,7 @@ class ThisMachine:
     @property
     def context(self) -> Context:
         root = Root("data", PurePosixPath(self.folder), "here", "disk", mounted=self.mounted)
-        host = Host("here", roots={"data": root}, data=self.data)
+        host = Host("here", roots={one.name: one for one in (root, *self.roots)}, data=self.data)
         return Context(host, {"here": host}, self.project, "extract", "one")
 
     def read(self, fact_name: str, /, **raw: Any) -> Mapping[str, Any]:

@@ -237,6 +237,38 @@ def test_an_unmounted_root_is_unknown(machine: LocalMachine) -> None:
     assert whole(machine.data / "old")
 
 
+def test_an_unmounted_root_within_the_root_is_unknown(machine: LocalMachine) -> None:
+    mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    if any(str(machine.data).startswith(f"{point}/") for point in mounts if point != "/"):
+        pytest.skip("the temporary folder lies on a mount of its own")
+    context = machine.context
+    roots = dict(context.host.roots)
+    roots["hot"] = Root("hot", PurePosixPath(machine.data, "old"), "here", "disk", mounted=True)
+    host = replace(context.host, roots=roots)
+    context = replace(context, host=host, fleet={"here": host})
+    for path in ("data:old/in ner", "data:old/gone", "hot:gone"):
+        for steps in (DELETE.preview, DELETE.act):
+            with pytest.raises(Unknown, match="/old is not mounted"):
+                machine.run(steps({"paths": (path,)}, context))
+    assert whole(machine.data / "old")
+    assert "is absent" in machine.run(DELETE.preview({"paths": ("data:gone",)}, context)).summary
+
+
+def test_the_owners_inner_root_must_be_mounted_too(machine: LocalMachine) -> None:
+    mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    if any(str(machine.data).startswith(f"{point}/") for point in mounts if point != "/"):
+        pytest.skip("the temporary folder lies on a mount of its own")
+    context = machine.context
+    data = context.host.roots["data"]
+    inner = Root("hot", PurePosixPath(machine.data, "old"), "here", "disk", mounted=True)
+    owner = replace(context.host, roots={"data": data, "hot": inner})
+    host = Host("guest", roots={"data": data})
+    context = Context(host, {"here": owner, "guest": host}, machine.project)
+    with pytest.raises(Unknown, match=r"on here: the root .*/old is not mounted"):
+        machine.run(DELETE.act({"paths": ("data:old/in ner",)}, context))
+    assert whole(machine.data / "old")
+
+
 def test_a_missing_root_is_unknown(machine: LocalMachine) -> None:
     shutil.rmtree(machine.data)
     with pytest.raises(Unknown, match="is not there"):

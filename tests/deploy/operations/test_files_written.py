@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
+from deploy.facts.path import PathFact
 from deploy.operations.copy import Copy
 from deploy.operations.patch import Patch
 from deploy.operations.pypi_file import PypiFile
 from deploy.operations.template import Template
 from runbooks.engine.model.operation import Command, Operation, OperationFailed, Preview, Put
+from runbooks.engine.model.probe import Unknown
 from tests.deploy.operations.local_machine import LocalMachine, parsed
 
 
@@ -77,6 +79,29 @@ def test_copy_is_safe_with_binaries_secrets_and_large_files(machine: LocalMachin
     found = preview(machine, COPY, **args, secret=True)
     assert "s3cr3t" not in found.diff + found.summary
     assert "differs (secret, not shown)" in found.diff
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
+def test_copy_of_a_file_that_may_not_be_read_is_refused(machine: LocalMachine) -> None:
+    (machine.project / "x").touch(0o000)
+    with pytest.raises(OperationFailed, match="x cannot be read: Permission denied"):
+        preview(machine, COPY, src="x", dest="data:x")
+
+
+def test_what_the_template_wrote_is_the_same_until_a_variable_changes(
+    machine: LocalMachine,
+) -> None:
+    """The fact renders as the operation does: with the host, the roots and the variables."""
+    (machine.project / "x.j2").write_text("{{ host.name }} {{ roots.data }} {{ who }}\n")
+    act(machine, TEMPLATE, src="x.j2", dest="data:x.conf", vars={"who": "you"})
+    fact = PathFact()
+    for who, same in (("you", True), ("me", False)):
+        args = {"path": "data:x.conf", "template": "x.j2", "vars": {"who": who}}
+        assert machine.run(fact.read(args, machine.context))["same"] is same
+    found = machine.run(fact.read({"path": "data:x.conf", "template": "x.j2"}, machine.context))
+    assert isinstance(found["same"], Unknown)
+    assert "x.j2:1: 'who' is undefined" in found["same"].reason
+    assert found["is"] == "file"
 
 
 def test_copy_never_guesses(machine: LocalMachine) -> None:

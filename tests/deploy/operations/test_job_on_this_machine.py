@@ -8,14 +8,16 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.operations.job import Job
+from deploy.operations.job import Job, _more, _progress
 from deploy.operations.job_folder import JobState, job_state, probe, spec_digest, start_script
+from deploy.shell import fields
 from runbooks.engine.fleet import Unreachable
 from runbooks.engine.model.operation import Command, OperationFailed, Progress, Wait
 from runbooks.engine.model.probe import Output, Shell, Unknown
@@ -116,6 +118,8 @@ def test_answers_to_interrupts_as_a_program_of_its_own(machine: LocalMachine) ->
 
 
 def test_failure_gives_exit_and_last_lines(machine: LocalMachine) -> None:
+    # A folder of PATH that may not be entered would make 126 of 127.
+    machine.path = "/usr/bin:/bin"
     with pytest.raises(OperationFailed, match=r"(?s)exit 7 after.*the reason"):
         run(machine, "sh", "-c", "echo the reason >&2; exit 7")
     with pytest.raises(OperationFailed, match="exit 127"):
@@ -322,11 +326,11 @@ def test_progress_of_a_file_and_of_a_count(machine: LocalMachine) -> None:
     shards = machine.data / "hidden"
     shards.mkdir()
     (shards / "a b.done").touch()
+    start(machine, "sh", "-c", "printf 'first\\rsecond\\n'; sleep 300")
+    until(lambda: judged(machine).log_size > 0)
     (machine.data / "progress.json").write_text(
         '{"done": 6412, "total": 8780, "rate": 2.5, "eta_s": 947.2, "unit": "shards"}'
     )
-    start(machine, "sh", "-c", "printf 'first\\rsecond\\n'; sleep 300")
-    until(lambda: judged(machine).log_size > 0)
     for progress, wanted in (
         ({"file": "data:progress.json"}, (6412.0, 8780.0, "shards", 947.2)),
         ({"count": "data:hidden/*.done", "of": 10}, (1.0, 10.0, "files", None)),
@@ -339,9 +343,53 @@ def test_progress_of_a_file_and_of_a_count(machine: LocalMachine) -> None:
         while not isinstance(action, Progress):
             action = steps.send(machine.perform(action))
         assert (action.done, action.total, action.unit, action.eta) == wanted
-        assert action.text == "second"
+        assert action.text == ("2.5 shards/s" if "file" in progress else "second")
         assert action.beat is not None and action.beat >= 0
         steps.close()
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash", "busybox"])
+def test_the_progress_file_of_an_earlier_run_is_not_shown(
+    machine: LocalMachine, shell: str
+) -> None:
+    """A resumed job has not written yet: what lies there says how far the last one was."""
+    if which(shell) is None:
+        pytest.skip(f"LOUD: {shell} is not on this machine")
+    file = machine.data / "progress.json"
+    file.write_text('{"done": 9, "total": 10, "rate": 9, "unit": "shards"}')
+    os.utime(file, (time.time() - 5,) * 2)
+    argv = ["sh", "-c", "echo loading; sleep 300"]
+    start(machine, *argv)
+    until(lambda: judged(machine).log_size > 0)
+    args = parsed(JOB, {"argv": argv, "progress": {"file": "data:progress.json"}})
+    script = _more(args, machine.context)
+    for fresh, wanted in ((False, (None, None, "loading")), (True, (9.0, 10.0, "9 shards/s"))):
+        if fresh:
+            file.touch()
+        state = Shell("probe", probe(machine.runbook, machine.step) + script)
+        words = ["busybox", "sh"] if shell == "busybox" else [shell]
+        output = machine._run([*words, "-c", state.script], {}, None, None)
+        progress, _ = _progress(job_state(output.text), fields(output.text), args, None)
+        assert (progress.done, progress.total, progress.text) == wanted
+
+
+def test_a_lost_job_says_what_to_do(machine: LocalMachine) -> None:
+    argv = ["sh", "-c", "echo working; sleep 300"]
+    start(machine, *argv)
+    until(lambda: judged(machine).log_size > 0)
+    kill(supervisor(machine))
+    kill(judged(machine).pid or 0)
+    until(lambda: judged(machine).state == "lost")
+    for resumable, next_ in (
+        (True, "run again to start it anew; it continues"),
+        (False, "run again to start it from the beginning"),
+    ):
+        args = parsed(JOB, {"argv": argv, "resumable": resumable})
+        with pytest.raises(OperationFailed) as failed:
+            machine.run(JOB._follow(args, machine.context, None))
+        log = judged(machine).log
+        assert f"its log is {log}\nworking\n" in str(failed.value)
+        assert str(failed.value).endswith(next_)
 
 
 def test_a_lost_connection_does_not_end_the_waiting(machine: LocalMachine) -> None:

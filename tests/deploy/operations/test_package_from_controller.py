@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 import venv
@@ -19,7 +20,7 @@ from deploy.operations.package import Package
 from deploy.operations.wheel import code_digest, own_files, own_wheel
 from runbooks.engine.model.host import Context
 from runbooks.engine.model.operation import Command, Delegate, OperationFailed
-from runbooks.engine.model.probe import Output
+from runbooks.engine.model.probe import Output, Unknown
 from tests.deploy.operations.local_machine import LocalMachine, parsed
 
 PACKAGE = Package()
@@ -110,3 +111,20 @@ def test_missing_requirements_are_named(machine: LocalMachine) -> None:
     assert "'pytest" not in str(action.script)
     with pytest.raises(OperationFailed, match=r"requirements pyyaml>=6\.0, .* are not"):
         steps.send(Output(1, b"", "ERROR: No matching distribution\n"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="drops its privileges")
+def test_a_venv_that_may_not_be_entered_is_unknown_not_absent(machine: LocalMachine) -> None:
+    """Else a second environment would be made over one that only another user sees."""
+    machine.folder.chmod(0o755)
+    closed = machine.folder / "closed"
+    closed.mkdir(mode=0o700)
+    args = parsed(PACKAGE, {"name": "numpy", "venv": f"{closed}/venv"})
+    look: Any = next(PACKAGE.preview(args, machine.context))
+    words = ["setpriv", "--reuid=65534", "--clear-groups", "sh", "-c", look.script]
+    done = subprocess.run(words, env=machine.environment(), capture_output=True, text=True, cwd="/")
+    assert done.stdout == f"unknown\t{closed}/venv/bin/python: Permission denied\n"
+    steps = PACKAGE.preview(args, machine.context)
+    next(steps)
+    with pytest.raises(Unknown, match="Permission denied"):
+        steps.send(Output(done.returncode, done.stdout.encode(), done.stderr))
