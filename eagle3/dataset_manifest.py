@@ -7,7 +7,8 @@ A dataset is a directory:
     tokenizer.json         the target's tokenizer, so that `eagle3 show DIR` needs nothing else
     manifest.json          written last: what is here, of which inputs, with checksums
     verified.json          {"files": {NAME: {size, mtime_ns, inode, sha256}}} of the last time that
-                           every byte was read; `checksums: recorded` compares it with `stat`
+                           every byte was read; `checksums: recorded` compares it with `stat`.
+                           "inputs": the same of each source's input, when a merge last read it
 
 All but verified.json depend on inputs and settings alone: no time, no machine, no absolute path.
 Standard library only: the engine and `eagle3 estimate` read it without pyarrow.
@@ -16,6 +17,7 @@ Standard library only: the engine and `eagle3 estimate` read it without pyarrow.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -42,7 +44,9 @@ __all__ = [
     "dataset_digest",
     "parse_manifest",
     "read_manifest",
+    "record_inputs",
     "record_verification",
+    "stat_entry",
     "store_format",
 ]
 
@@ -216,7 +220,10 @@ def _read_object(path: Path) -> dict[str, Any]:
     except OSError as error:
         hint = None
         if isinstance(error, FileNotFoundError | NotADirectoryError):
-            hint = "no finished store is there; an interrupted merge leaves none"
+            hint = (
+                "no finished store is there; an interrupted merge leaves none: "
+                f"eagle3 merge … --out {path.parent} writes a dataset"
+            )
         raise StoreError(
             f"cannot be read: {error.strerror}", place=Place(path), hint=hint
         ) from error
@@ -324,8 +331,8 @@ def _check_sums(manifest: Manifest, top: _Fields) -> None:
         raise top.fail("digest", "is not that of the shards")
 
 
-def _recorded(path: Path, sha256: str) -> dict[str, Any]:
-    status = path.stat()
+def stat_entry(status: os.stat_result, sha256: str) -> dict[str, Any]:
+    """The entry of a file in verified.json."""
     return {
         "size": status.st_size,
         "mtime_ns": status.st_mtime_ns,
@@ -334,14 +341,44 @@ def _recorded(path: Path, sha256: str) -> dict[str, Any]:
     }
 
 
+def _recorded(path: Path, sha256: str) -> dict[str, Any]:
+    return stat_entry(path.stat(), sha256)
+
+
 def record_verification(directory: Path, manifest: Manifest) -> None:
-    """Write verified.json. Only after every byte was read and found as `manifest` says."""
+    """Write verified.json. Only after every byte was read and found as `manifest` says.
+
+    What it says of the inputs stays.
+    """
     files = {
         name: _recorded(directory / name, entry.sha256)
         for name, entry in manifest.hashed_files.items()
     }
     files[MANIFEST] = _recorded(directory / MANIFEST, sha256_file(directory / MANIFEST))
-    write_json(directory / VERIFIED, {"files": files})
+    record: dict[str, Any] = {"files": files}
+    if inputs := _recorded_inputs(directory):
+        record["inputs"] = inputs
+    write_json(directory / VERIFIED, record)
+
+
+def record_inputs(directory: Path, inputs: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write into verified.json the `stat_entry` of each source's input, unless it says so already.
+
+    Only of inputs that were read and found as the manifest says; needs a record of the files.
+    """
+    given = {name: dict(entry) for name, entry in inputs.items()}
+    if _recorded_inputs(directory) != given:
+        record = _read_object(directory / VERIFIED)
+        write_json(directory / VERIFIED, record | {"inputs": given})
+
+
+def _recorded_inputs(directory: Path) -> dict[str, Any]:
+    """Nothing where verified.json is absent or damaged, or older than its inputs."""
+    try:
+        inputs = _read_object(directory / VERIFIED).get("inputs")
+    except StoreError:
+        return {}
+    return inputs if isinstance(inputs, dict) else {}
 
 
 def check_recorded(directory: Path, manifest: Manifest) -> None:
@@ -363,5 +400,5 @@ def check_recorded(directory: Path, manifest: Manifest) -> None:
             raise StoreError(
                 "is not as it was when it was last verified",
                 place=Place(path),
-                hint="read every byte again: eagle3 show DIR --verify",
+                hint=f"read every byte again: eagle3 show {directory} --verify",
             )

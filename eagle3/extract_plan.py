@@ -9,6 +9,7 @@ includes the number of threads and the versions of torch and transformers: measu
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -25,6 +26,7 @@ __all__ = [
     "PlannedShard",
     "Settings",
     "batch_ranges",
+    "command_to_continue",
     "differences",
     "plan_shards",
     "read_plan",
@@ -163,6 +165,18 @@ def _shown(value: Any) -> str:
     if isinstance(value, list):
         return ",".join(str(item) for item in value)
     return "none" if value is None else str(value)
+
+
+def command_to_continue(plan: Plan, out: Path) -> str:
+    """What to type to go on; a plan knows target and dataset by their digests only."""
+    settings = plan.settings
+    words = ["eagle3 extract --target TARGET --data DATASET --out", shlex.quote(str(out))]
+    layers = ",".join(map(str, settings.layer_ids))
+    words.append(f"--layers {layers} --shard-tokens {settings.shard_tokens}")
+    words.append(f"--batch-size {settings.batch_size} --dtype {settings.compute_dtype}")
+    if settings.limit is not None:
+        words.append(f"--limit {settings.limit}")
+    return " ".join(words)
 
 
 def read_plan(directory: Path) -> Plan:

@@ -10,7 +10,14 @@ from typing import Any
 
 from eagle3.dataset_manifest import FileEntry
 from eagle3.errors import Place, StoreError
-from eagle3.extract_plan import PLAN, Plan, PlannedShard, differences, read_plan
+from eagle3.extract_plan import (
+    PLAN,
+    Plan,
+    PlannedShard,
+    command_to_continue,
+    differences,
+    read_plan,
+)
 from eagle3.files import atomic_write, fsync_folder, sha256_file, write_json
 from eagle3.forecast import bytes_per_token
 from eagle3.states_manifest import (
@@ -111,7 +118,9 @@ def _check_owner(out: Path, plan: Plan) -> bool:
         return True
     differing = differences(there.settings, plan.settings) or ["the assignment of rows to shards"]
     raise StoreError(
-        f"holds a store of another plan: {'; '.join(differing)}", place=Place(out), hint=_OTHER
+        f"holds a store of another plan: {'; '.join(differing)}",
+        place=Place(out),
+        hint=f"{_OTHER}; or go on with its plan: {command_to_continue(there, out)}",
     )
 
 

@@ -46,6 +46,16 @@ def parse_json(text: str) -> Any:
         raise ValueError("nested too deeply") from None
 
 
+def _reason(error: ValueError) -> str:
+    """Without the line that the JSON parser counts within the one line it was given."""
+    if not isinstance(error, json.JSONDecodeError):
+        return str(error)
+    what = error.msg.removesuffix(" at")
+    if error.lineno > 1:
+        return f"{what} at the end of the line"
+    return f"{what} at column {error.colno}"
+
+
 class JsonLines:
     """The objects of one JSONL file with their line numbers; one pass, hashing what it reads.
 
@@ -87,11 +97,11 @@ class JsonLines:
         except ValueError as error:
             if not line.endswith(b"\n"):
                 raise InputError(
-                    f"the last line is half written: {error}",
+                    f"the last line is half written: {_reason(error)}",
                     place=place,
                     hint="the program that wrote the file was cut off; write the line again",
                 ) from None
-            raise InputError(f"the line is not JSON: {error}", place=place) from None
+            raise InputError(f"the line is not JSON: {_reason(error)}", place=place) from None
         if not isinstance(value, dict):
             raise InputError(
                 f"the line is not an object but {type(value).__name__}",

@@ -6,11 +6,13 @@ whatever the order of the sources on the command line, the machine or the time.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from eagle3 import tokenizers
 from eagle3.conversations import SourceReader
@@ -26,6 +28,8 @@ from eagle3.dataset_manifest import (
     SourceEntry,
     dataset_digest,
     read_manifest,
+    record_inputs,
+    stat_entry,
 )
 from eagle3.errors import InputError, Place, StoreError
 from eagle3.files import atomic_write, canonical_json, sha256_file, write_json
@@ -79,8 +83,12 @@ def merge(
         inputs = _inputs(config)
         directory = resolve_path(config.target)
         target = target_digest(read_target_files(directory))
-        state = _existing(config, target, inputs, out, replace)
+        hashed: dict[str, dict[str, Any]] = {}
+        state = _existing(config, target, inputs, out, replace, hashed)
         if isinstance(state, Manifest):
+            # A dataset that may only be read is as good without.
+            with suppress(OSError):
+                record_inputs(out, hashed)
             return MergeResult("unchanged", state, out)
         with staged_directory(out) as staging:
             tokenizer = tokenizers.load_tokenizer(directory)
@@ -104,9 +112,16 @@ def _inputs(config: MergeConfig) -> dict[str, Path]:
 
 
 def _existing(
-    config: MergeConfig, target: str, inputs: dict[str, Path], out: Path, replace: bool
+    config: MergeConfig,
+    target: str,
+    inputs: dict[str, Path],
+    out: Path,
+    replace: bool,
+    hashed: dict[str, dict[str, Any]],
 ) -> Manifest | str:
     """The manifest when `out` is this merge and whole; else `absent`, `damaged` or `replaced`.
+
+    `hashed` is filled with the entries of the inputs that were read for it.
 
     Raises StoreError when `out` may not be touched.
     """
@@ -124,7 +139,7 @@ def _existing(
             ) from None
         manifest = None
     if manifest is not None:
-        difference = _difference(config, target, inputs, manifest)
+        difference = _difference(config, target, inputs, manifest, hashed)
         if difference is None:
             if _whole(out):
                 return manifest
@@ -137,7 +152,11 @@ def _existing(
 
 
 def _difference(
-    config: MergeConfig, target: str, inputs: dict[str, Path], manifest: Manifest
+    config: MergeConfig,
+    target: str,
+    inputs: dict[str, Path],
+    manifest: Manifest,
+    hashed: dict[str, dict[str, Any]],
 ) -> str | None:
     """What differs first between this merge and the one in `manifest`; hashes the inputs last."""
     for name, ours, theirs in (
@@ -152,10 +171,20 @@ def _difference(
         if ours != theirs:
             return f"{name} {_shown(theirs)} there, {_shown(ours)} here"
     for name, path in inputs.items():
-        was = manifest.sources[name].input
-        if was.size != path.stat().st_size or was.sha256 != sha256_file(path):
+        was, before = manifest.sources[name].input, path.stat()
+        if was.size != before.st_size or was.sha256 != sha256_file(path):
             return f"input {name} ({path.name}) has other content"
+        _note(hashed, name, path, before, was.sha256)
     return None
+
+
+def _note(
+    hashed: dict[str, dict[str, Any]], name: str, path: Path, before: os.stat_result, sha256: str
+) -> None:
+    """An input that was read, for verified.json; not one that changed meanwhile."""
+    entry = stat_entry(before, sha256)
+    if entry == stat_entry(path.stat(), sha256):
+        hashed[name] = entry
 
 
 def _shown(value: object) -> str:
@@ -200,7 +229,8 @@ def _write(
     with Spool(folder / "spool", config.seed) as spool:
         with atomic_write(folder / DROPPED) as stream:
             sources: dict[str, SourceEntry] = {}
-            for name, dropped in _read_sources(inputs, masker, spool, sources, report):
+            hashed: dict[str, dict[str, Any]] = {}
+            for name, dropped in _read_sources(inputs, masker, spool, sources, hashed, report):
                 line = {"id": dropped.id, "source": name, "reason": dropped.reason}
                 stream.write(canonical_json(line) + b"\n")
         if not len(spool):
@@ -226,6 +256,7 @@ def _write(
     write_json(folder / MANIFEST, manifest.to_json())
     written = Dataset.open(folder)
     written.verify(full=True)
+    record_inputs(folder, hashed)
     return written.manifest
 
 
@@ -234,13 +265,15 @@ def _read_sources(
     masker: Masker,
     spool: Spool,
     sources: dict[str, SourceEntry],
+    hashed: dict[str, dict[str, Any]],
     report: Progress,
 ) -> Iterator[tuple[str, Dropped]]:
-    """Reads every input into `spool` and `sources`; yields what is dropped, in input order."""
+    """Reads every input into `spool`, `sources` and `hashed`; yields what is dropped, in input order."""
     vocabulary = tokenizers.vocabulary_size(masker.tokenizer)
     total = sum(path.stat().st_size for path in inputs.values())
     before = 0
     for name, path in inputs.items():
+        status = path.stat()
         reader = SourceReader(path, vocabulary)
         counts = _Counts()
         for batch in _batches(iter(reader), _BATCH_ROWS):
@@ -256,6 +289,7 @@ def _read_sources(
                 counts.truncated += row.truncated
             report("reading", before + reader.size, total)
         before += reader.size
+        _note(hashed, name, path, status, reader.sha256)
         sources[name] = SourceEntry(
             input=InputEntry(path.name, reader.size, reader.sha256),
             duplicates=reader.duplicates,

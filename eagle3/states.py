@@ -28,6 +28,7 @@ from eagle3.states_manifest import (
     read_shard_record,
     read_states_manifest,
     record_verification,
+    unfinished,
 )
 
 __all__ = ["StateRow", "StateStore", "read_shard"]
@@ -129,7 +130,7 @@ class StateStore:
         """
         if not full:
             if self.manifest is None:
-                raise StoreError("is not complete", place=Place(self.directory))
+                raise unfinished(self.directory)
             check_recorded(self.directory, self.manifest)
             return
         wanted = {record.file: record.sha256 for record in self.shards}

@@ -25,7 +25,7 @@ from typing import Any
 
 from eagle3.dataset_manifest import FileEntry, dataset_digest
 from eagle3.errors import Place, StoreError
-from eagle3.extract_plan import PLAN, Plan, PlannedShard, read_plan
+from eagle3.extract_plan import PLAN, Plan, PlannedShard, command_to_continue, read_plan
 from eagle3.files import sha256_file, write_json
 from eagle3.json_lines import parse_json
 
@@ -45,6 +45,7 @@ __all__ = [
     "read_states_manifest",
     "record_verification",
     "recorded_entries",
+    "unfinished",
     "verified_entry",
 ]
 
@@ -201,7 +202,12 @@ def read_states_manifest(directory: Path) -> StatesManifest:
     format or version, or when plan or sidecars say something else.
     """
     path = directory / MANIFEST
-    value = _read(path, "no finished store is there; an interrupted extraction leaves none")
+    if not path.exists() and (directory / PLAN).exists():
+        raise unfinished(directory)
+    value = _read(
+        path,
+        f"no finished store is there; eagle3 extract … --out {directory} writes one, or continues it",
+    )
     place = Place(path)
     if value.get("format") != FORMAT:
         raise StoreError(
@@ -231,6 +237,29 @@ def read_states_manifest(directory: Path) -> StatesManifest:
             hint="run the extraction again: it keeps what is whole",
         )
     return manifest
+
+
+def unfinished(directory: Path) -> StoreError:
+    """The error about a store without a manifest: how far it is, and what to type to go on.
+
+    Counts the shards that are there with their sizes; reads none. Raises StoreError where the
+    plan itself is damaged.
+    """
+    plan = read_plan(directory)
+    digest, samples = plan.digest, 0
+    for shard in plan.shards:
+        try:
+            record = read_shard_record(directory, shard, digest)
+            if (directory / shard.file).stat().st_size == record.bytes:
+                samples += shard.rows
+        except (StoreError, OSError):
+            continue
+    return StoreError(
+        f"unfinished: {samples:,} of {plan.settings.samples:,} samples; "
+        "run the extraction again to continue",
+        place=Place(directory),
+        hint=command_to_continue(plan, directory),
+    )
 
 
 def hash_file(path: Path) -> dict[str, Any]:
@@ -302,5 +331,5 @@ def check_recorded(directory: Path, manifest: StatesManifest) -> None:
             raise StoreError(
                 "is not as it was when it was last verified",
                 place=Place(directory / name),
-                hint="read every byte again: eagle3 extract with the same arguments does",
+                hint=f"read every byte again: eagle3 show {directory} --verify",
             )

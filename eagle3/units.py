@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
 
 __all__ = [
+    "counted",
     "did_you_mean",
     "parse_count",
     "parse_share",
@@ -76,6 +77,11 @@ def show_duration(seconds: float) -> str:
     if seconds >= 120:
         return f"{seconds / 60:.0f} min"
     return f"{seconds:.0f} s"
+
+
+def counted(number: int, word: str) -> str:
+    """`1 shard`, `1,024 shards`."""
+    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:

@@ -1,17 +1,20 @@
 """Storage and time of an extraction, before it starts.
 
-Without arguments: the production run, Kimi-K2.5 with 87.8M tokens at the measured 338 tokens/s.
+Without arguments: the production run, Kimi-K2.5 with 87.8M tokens at 338 tokens/s, which the
+fleet was measured at. For another target a time needs --rate.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from eagle3.errors import UsageError
 from eagle3.estimate import (
+    AUX_LAYERS,
+    SHAPES,
     Estimate,
     Shape,
     estimate_seconds,
@@ -19,6 +22,7 @@ from eagle3.estimate import (
     known_shape,
     read_shape,
 )
+from eagle3.forecast import bytes_per_token
 from eagle3.merge_config import resolve_path
 from eagle3.units import parse_count, parse_share, show_duration, show_gb, show_gib
 
@@ -49,9 +53,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rate",
         type=float,
-        default=DEFAULT_RATE,
         metavar="N",
-        help=f"measured tokens/s (default {DEFAULT_RATE:g})",
+        help=f"measured tokens/s (default for {DEFAULT_SHAPE}: {DEFAULT_RATE:g}, on the fleet)",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object")
 
@@ -59,13 +62,51 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     shape = _shape(arguments)
     tokens, supervised = _tokens(arguments)
-    seconds = estimate_seconds(tokens, arguments.rate)
+    rate = arguments.rate
+    known = SHAPES[DEFAULT_SHAPE]
+    if rate is None and (shape.hidden, shape.layers) == (known.hidden, known.layers):
+        rate = DEFAULT_RATE
+    seconds = estimate_seconds(tokens, rate) if rate is not None else None
     variants = estimate_variants(shape.hidden, tokens, supervised)
     if arguments.json:
-        print(json.dumps(_as_json(shape, tokens, supervised, arguments.rate, seconds, variants)))
-    else:
-        _print(shape, tokens, supervised, arguments.rate, seconds, variants)
+        print(json.dumps(_as_json(shape, tokens, supervised, rate, seconds, variants)))
+        return 0
+    fleet = "assumed: Kimi-K2.5 on the fleet"
+    tokens_given = arguments.tokens is not None or arguments.dataset is not None
+    share_given = arguments.supervised is not None or arguments.dataset is not None
+    share = supervised / tokens if tokens else 0.0
+    time = "unknown: give --rate N, measured tokens/s of this target"
+    if seconds is not None:
+        time = f"{show_duration(seconds)} at {rate:,g} tokens/s"
+        time += "" if arguments.rate is not None else f" ({fleet})"
+    _print(
+        (
+            ("target", f"{shape.name}: hidden {shape.hidden:,}, {shape.layers} layers"),
+            (
+                "tokens",
+                f"{tokens:,}{'' if tokens_given else ' (the production run)'}, "
+                f"{share:.0%} supervised{'' if share_given else f' ({fleet})'}",
+            ),
+            *_stored(shape, tokens, variants[0]),
+            ("time", time),
+        ),
+        variants,
+    )
     return 0
+
+
+def _stored(shape: Shape, tokens: int, aux: Estimate) -> tuple[tuple[str, str], ...]:
+    """The aux states alone, which the production numbers are of; then all that is written."""
+    per_token = bytes_per_token(shape.hidden, AUX_LAYERS)
+    return (
+        ("aux states", f"{aux.variant.bytes_per_token:,} B/token ({aux.variant.about})"),
+        ("size", _size(aux.total_bytes)),
+        (
+            "extract writes",
+            f"{per_token:,} B/token, {_size(per_token * tokens)}: "
+            f"{AUX_LAYERS} aux + last hidden state of all positions, ids and mask",
+        ),
+    )
 
 
 def _shape(arguments: argparse.Namespace) -> Shape:
@@ -109,8 +150,8 @@ def _as_json(
     shape: Shape,
     tokens: int,
     supervised: int,
-    rate: float,
-    seconds: float,
+    rate: float | None,
+    seconds: float | None,
     variants: list[Estimate],
 ) -> dict[str, object]:
     return {
@@ -123,6 +164,8 @@ def _as_json(
         "seconds": seconds,
         "bytes_per_token": variants[0].variant.bytes_per_token,
         "total_bytes": variants[0].total_bytes,
+        "extract_bytes_per_token": bytes_per_token(shape.hidden, AUX_LAYERS),
+        "extract_bytes": bytes_per_token(shape.hidden, AUX_LAYERS) * tokens,
         "variants": [
             {
                 "variant": found.variant.key,
@@ -142,26 +185,10 @@ def _size(count_bytes: int) -> str:
     return f"{binary} ({show_gb(count_bytes)})"
 
 
-def _print(
-    shape: Shape,
-    tokens: int,
-    supervised: int,
-    rate: float,
-    seconds: float,
-    variants: list[Estimate],
-) -> None:
+def _print(facts: Sequence[tuple[str, str]], variants: list[Estimate]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    share = supervised / tokens if tokens else 0.0
-    first = variants[0]
-    lines = (
-        f"target    {shape.name}: hidden {shape.hidden:,}, {shape.layers} layers",
-        f"tokens    {tokens:,}, {share:.0%} supervised",
-        f"stored    {first.variant.bytes_per_token:,} B/token ({first.variant.about})",
-        f"size      {_size(first.total_bytes)}",
-        f"time      {show_duration(seconds)} at {rate:,g} tokens/s",
-    )
     table = Table(title="what else could be stored", title_justify="left")
     for column in ("stored of a token", "B/token", "size", "decimal"):
         table.add_column(column, justify="left" if column.startswith("stored") else "right")
@@ -173,7 +200,7 @@ def _print(
             show_gb(found.total_bytes),
         )
     console = Console()
-    for line in lines:
+    for name, value in facts:
         # No wrapping: these lines are grepped.
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.print(f"{name:<14}  {value}", markup=False, highlight=False, soft_wrap=True)
     console.print(table)

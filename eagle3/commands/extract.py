@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from eagle3.aux_layers import parse_layer_ids
 from eagle3.forecast import SHARD_TOKENS
 from eagle3.merge_config import resolve_path
-from eagle3.units import show_duration, show_gib
+from eagle3.units import counted, show_duration, show_gib
 
 if TYPE_CHECKING:
     from eagle3.extract import ExtractResult
@@ -198,17 +198,21 @@ def _lines() -> Callable[[ProgressState], None]:
     return report
 
 
+def _kept(shards: int) -> str:
+    return f"{counted(shards, 'finished shard')} {'was' if shards == 1 else 'were'}"
+
+
 def _print_summary(result: ExtractResult) -> None:
     manifest = result.manifest
     said = {
         "written": "written and verified",
-        "resumed": f"continued and verified; {result.kept_shards} finished shards were kept",
+        "resumed": f"continued and verified; {_kept(result.kept_shards)} kept",
         "unchanged": "nothing to do: this store is complete already, and is whole",
     }[result.outcome]
     settings = manifest.plan.settings
     lines = [
         f"{result.directory}: {said}",
-        f"samples  {manifest.samples:,} in {len(manifest.shards):,} shards",
+        f"samples  {manifest.samples:,} in {counted(len(manifest.shards), 'shard')}",
         f"tokens   {manifest.tokens:,}, {manifest.supervised:,} supervised",
         f"size     {show_gib(manifest.bytes)}",
         f"layers   {','.join(map(str, settings.layer_ids))} of {settings.num_layers} "

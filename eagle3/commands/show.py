@@ -1,4 +1,4 @@
-"""Show the rows of a dataset or of a hidden-state store: tokens, supervised text, dropped rows."""
+"""Show a dataset or a hidden-state store: what it is of, and its rows with their supervised text."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eagle3.dataset_manifest import FORMAT, Manifest, read_manifest, store_format
+from eagle3.dataset_manifest import FORMAT, MANIFEST, Manifest, read_manifest, store_format
 from eagle3.errors import UsageError
+from eagle3.extract_plan import PLAN
 from eagle3.merge_config import resolve_path
+from eagle3.states_manifest import StatesManifest, read_states_manifest, unfinished
+from eagle3.units import counted, show_gib
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--tokenizer", metavar="DIR", help="where tokenizer.json is, if not in the store"
     )
     parser.add_argument(
-        "--verify", action="store_true", help="read and check every byte of a dataset first"
+        "--verify", action="store_true", help="read and check every byte of the store first"
     )
 
 
@@ -44,6 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.rows < 0:
         raise UsageError(f"--rows {arguments.rows}: write 0 or more")
     store = resolve_path(arguments.directory)
+    if (store / PLAN).is_file() and not (store / MANIFEST).exists():
+        raise unfinished(store)
     kind = store_format(store)
     from eagle3.show import load_decoder, shown_dropped, shown_rows
 
@@ -59,8 +64,15 @@ def run(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
     console = Console()
-    if kind == FORMAT:
-        _print_manifest(console, store, read_manifest(store))
+    dataset = kind == FORMAT
+    facts = _dataset(read_manifest(store)) if dataset else _states(read_states_manifest(store))
+    if arguments.verify:
+        facts.append(("verified", "every byte was read just now, and is right"))
+    console.print(str(store), style="bold", markup=False, highlight=False, soft_wrap=True)
+    for name, value in facts:
+        # Neither box nor wrapping: digests are copied.
+        console.print(f"{name:<11}  {value}", markup=False, highlight=False, soft_wrap=True)
+    console.print()
     _print_rows(console, islice(shown_rows(store, decoder), arguments.rows))
     for dropped in islice(shown_dropped(store), arguments.rows):
         text = f"dropped {dropped['source']}/{dropped['id']}: {dropped['dropped']}"
@@ -70,35 +82,63 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _verify(store: Path, kind: str) -> None:
     if kind != FORMAT:
-        raise UsageError(f"--verify is for datasets; {store} is a store of format {kind!r}")
+        from eagle3.states import StateStore
+
+        StateStore.open(store).verify(full=True)
+        return
     from eagle3.dataset import Dataset
 
     Dataset.open(store).verify(full=True)
 
 
-def _print_manifest(console: Console, store: Path, manifest: Manifest) -> None:
-    from rich.table import Table
-
-    share = manifest.supervised / manifest.tokens if manifest.tokens else 0.0
-    facts = (
-        ("samples", f"{manifest.samples:,} in {len(manifest.shards)} shards"),
-        ("tokens", f"{manifest.tokens:,}, {share:.1%} supervised"),
+def _dataset(manifest: Manifest) -> list[tuple[str, str]]:
+    files = manifest.hashed_files.values()
+    sources = sorted(manifest.sources.items())
+    return [
+        ("samples", f"{manifest.samples:,} in {counted(len(manifest.shards), 'shard')}"),
+        ("tokens", _tokens(manifest.tokens, manifest.supervised)),
         ("truncated", f"{manifest.truncated:,} at {manifest.max_tokens:,} tokens"),
         ("dropped", f"{manifest.dropped:,}"),
         ("duplicates", f"{manifest.duplicates:,}"),
-        ("sources", ", ".join(f"{n} {s.samples:,}" for n, s in sorted(manifest.sources.items()))),
+        ("sources", ", ".join(f"{name} {source.samples:,}" for name, source in sources)),
         ("excluded", ", ".join(manifest.excluded) or "none"),
         ("seed", str(manifest.seed)),
+        ("size", _size(sum(entry.bytes for entry in files))),
         ("digest", manifest.digest),
         ("config", manifest.config_digest),
         ("target", manifest.target_digest),
-    )
-    table = Table(title=str(store), title_justify="left", show_header=False)
-    table.add_column()
-    table.add_column(overflow="fold")
-    for name, value in facts:
-        table.add_row(name, value)
-    console.print(table)
+    ]
+
+
+def _states(manifest: StatesManifest) -> list[tuple[str, str]]:
+    settings = manifest.plan.settings
+    layers = ",".join(map(str, settings.layer_ids))
+    norm = {"post": "after the final norm"}.get(settings.norm_state, settings.norm_state)
+    limit = f", the first {settings.limit:,} rows" if settings.limit is not None else ""
+    return [
+        ("samples", f"{manifest.samples:,} in {counted(len(manifest.shards), 'shard')}{limit}"),
+        ("tokens", _tokens(manifest.tokens, manifest.supervised)),
+        (
+            "layers",
+            f"{layers} of {settings.num_layers} (convention {settings.layer_convention}: "
+            "outputs of layers, counted from 0)",
+        ),
+        ("last state", f"{settings.norm_state} ({norm})"),
+        ("hidden size", f"{settings.hidden_size:,}"),
+        ("stored as", f"{settings.storage_dtype}, computed in {settings.compute_dtype}"),
+        ("size", _size(sum(entry.bytes for entry in manifest.files.values()))),
+        ("digest", manifest.digest),
+        ("dataset", settings.dataset_digest),
+        ("target", settings.target_digest),
+    ]
+
+
+def _tokens(tokens: int, supervised: int) -> str:
+    return f"{tokens:,}, {supervised:,} supervised ({supervised / tokens if tokens else 0:.1%})"
+
+
+def _size(count_bytes: int) -> str:
+    return f"{show_gib(count_bytes)} ({count_bytes:,} bytes)"
 
 
 def _print_rows(console: Console, rows: Iterable[ShownRow]) -> None:

@@ -1,4 +1,4 @@
-"""`dataset`: a merged dataset, whole and of the config that is named."""
+"""`dataset`: a merged dataset, whole, of the config that is named and of its inputs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any, ClassVar
 from eagle3.dataset_manifest import MANIFEST, VERIFIED, Manifest, parse_manifest
 from eagle3.errors import EagleError, Place
 from eagle3.runbook.config import config_of, reason
+from eagle3.runbook.dataset_inputs import input_paths
 from eagle3.runbook.look import GIVE, LIST, Part, Seen, look
+from eagle3.runbook.merged_inputs import judge_inputs, look_at_inputs
 from eagle3.runbook.wholeness import fault, flawed_bytes
 from runbooks.engine.model.fact import Argument, Fact, Field
 from runbooks.engine.model.host import Context
@@ -38,7 +40,10 @@ class DatasetFact(Fact):
     """`dataset: {path: data:merged, config: merge/100k.yaml, samples: 37_312}`."""
 
     name = "dataset"
-    about = "A merged dataset: whole, and of this config."
+    about = (
+        "A merged dataset: whole, of this config, and of its input files as they are now. "
+        "An input that is gone is no fault."
+    )
     arguments: ClassVar[Mapping[str, Argument]] = {
         "path": Argument(HostPath(), "The dataset's directory.", required=True),
         "config": Argument(
@@ -65,21 +70,25 @@ class DatasetFact(Fact):
         return {**args, "checksums": "recorded"}
 
     def read(self, args: Mapping[str, Any], context: Context) -> Asking:
-        """The manifest's counts, and whether manifest, config and files agree."""
+        """The manifest's counts, and whether manifest, config, inputs and files agree."""
         config = config_of(args["config"], context)
+        paths = input_paths(args["config"], context)
         label = f"dataset {args['path']}"
-        body = GIVE.format(MANIFEST) + GIVE.format(VERIFIED) + LIST
+        body = GIVE.format(MANIFEST) + GIVE.format(VERIFIED) + LIST + look_at_inputs(paths, context)
         seen = (yield from look(label, [Part("dataset", args["path"], body)], context))["dataset"]
         if MANIFEST not in seen.files:
             return dict.fromkeys(self.fields, ABSENT) | {"state": "absent"}
         manifest = manifest_of(seen)
         files = manifest.hashed_files
+        full = args.get("checksums") == "full"
         problem: str | None
         if manifest.config_digest != config.digest:
             problem = f"merged by another config than {args['config']}"
-        elif args.get("checksums") == "full":
+        elif isinstance(found := judge_inputs(manifest, paths, seen, full, context), str):
+            problem = found
+        elif full:
             problem = yield from flawed_bytes(
-                f"{label} checksums", args["path"], seen, files, context
+                f"{label} checksums", args["path"], seen, files, context, found
             )
         else:
             problem = fault(seen, files)

@@ -15,7 +15,7 @@ from runbooks.engine.model.host import Context
 from runbooks.engine.model.probe import Asking, Shell, Unknown
 from runbooks.engine.model.values import Integer, Size, Text
 
-__all__ = ["DatasetInputs"]
+__all__ = ["DatasetInputs", "input_paths"]
 
 # `input NUMBER PATH`; the subshell lets each have its own root.
 _INPUT = r"""input() {
@@ -56,7 +56,7 @@ class DatasetInputs(Fact):
 
     def read(self, args: Mapping[str, Any], context: Context) -> Asking:
         """Whether each file is there and may be read; what may not be seen is unknown."""
-        paths = _paths(args["config"], context)
+        paths = input_paths(args["config"], context)
         script = begin() + LOOK + _INPUT
         for index, path in enumerate(paths.values()):
             _, root = locate(path, context)
@@ -86,8 +86,11 @@ class DatasetInputs(Fact):
         }
 
 
-def _paths(config: str, context: Context) -> dict[str, str]:
-    """The host's path of each source that is read, found as the merge on the host finds it."""
+def input_paths(config: str, context: Context) -> dict[str, str]:
+    """The host's path of each source that is read, found as the merge on the host finds it.
+
+    Raises Unknown where that is not known.
+    """
     found = {}
     for name, text in config_of(config, context).input_paths().items():
         try:

@@ -1,20 +1,30 @@
-"""`hidden_states`: a store of hidden states, complete and of the dataset and target named."""
+"""`hidden_states`: a store of hidden states, complete and of the dataset, target and layers named."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from eagle3.aux_layers import CONVENTION, default_layer_ids
 from eagle3.dataset_manifest import MANIFEST, VERIFIED, Manifest
+from eagle3.errors import TargetError
 from eagle3.extract_plan import PLAN
 from eagle3.runbook.dataset import CHECKSUMS, manifest_of
 from eagle3.runbook.look import GIVE, Part, Seen, look
-from eagle3.runbook.states_look import SIDECARS, StatesSeen, finished_shards, plan_of, states_of
+from eagle3.runbook.states_look import (
+    SIDECARS,
+    LayersSeen,
+    StatesSeen,
+    finished_shards,
+    layers_of,
+    plan_of,
+    states_of,
+)
 from eagle3.runbook.target_look import DIGEST, digest_of
 from eagle3.runbook.wholeness import fault, flawed_bytes
 from runbooks.engine.model.fact import Argument, Fact, Field
 from runbooks.engine.model.host import Context
-from runbooks.engine.model.probe import Asking
+from runbooks.engine.model.probe import Asking, Unknown
 from runbooks.engine.model.values import ABSENT, Boolean, HostPath, Integer, Size, Text
 
 __all__ = ["HiddenStates"]
@@ -26,11 +36,16 @@ class HiddenStates(Fact):
     """`hidden_states: {path: data:hidden, of: data:merged, target: model:x, complete: true}`."""
 
     name = "hidden_states"
-    about = "A store of hidden states: complete, of this dataset and of this target."
+    about = "A store of hidden states: complete, of this dataset, this target and these layers."
     arguments: ClassVar[Mapping[str, Argument]] = {
         "path": Argument(HostPath(), "The store's directory.", required=True),
         "of": Argument(HostPath(), "The dataset's directory, as it is now.", required=True),
         "target": Argument(HostPath(), "The target's directory, as it is now.", required=True),
+        "layers": Argument(
+            Text("[0-9]+(,[0-9]+)*", example="1,14,26"),
+            "The aux layers by their outputs, counted from 0, as in `eagle3 extract --layers`. "
+            "Without it: the target's own three, 1, N//2-1, N-4.",
+        ),
         "checksums": CHECKSUMS,
     }
     fields: ClassVar[Mapping[str, Field]] = {
@@ -42,6 +57,8 @@ class HiddenStates(Fact):
         "tokens": Field(Integer(0), "The tokens, exactly; of an unfinished store those done."),
         "supervised": Field(Integer(0), "The supervised tokens (loss mask 1)."),
         "bytes": Field(Size(), "The bytes of its files."),
+        "layer_ids": Field(Text(), "The aux layers that are stored: `1,14,26`."),
+        "dtype": Field(Text(), "The type that states are stored in: `bfloat16`."),
         "digest": Field(Text("[0-9a-f]{64}"), "Its digest, over the digests of its shards."),
     }
     value = "state"
@@ -62,9 +79,11 @@ class HiddenStates(Fact):
         seen = yield from look(label, parts, context)
         store: Seen = seen["store"]
         if MANIFEST not in store.files:
-            return self._unfinished(store, seen["dataset"])
+            return self._unfinished(store, seen["dataset"], args.get("layers"))
         states = states_of(store)
         problem = _other_inputs(states, seen["dataset"], seen["target"])
+        if problem is None and (layers := _other_layers(states.layers, args.get("layers"))):
+            problem = f"of {layers}"
         if problem is None and args.get("checksums") == "full":
             problem = yield from flawed_bytes(
                 f"{label} checksums", args["path"], store, states.files, context
@@ -78,14 +97,17 @@ class HiddenStates(Fact):
             "tokens": states.tokens,
             "supervised": states.supervised,
             "bytes": sum(entry.bytes for entry in states.files.values()),
+            "layer_ids": states.layers.ids,
+            "dtype": states.layers.storage_dtype,
             "digest": states.digest,
         }
 
-    def _unfinished(self, store: Seen, dataset: Seen) -> dict[str, Any]:
+    def _unfinished(self, store: Seen, dataset: Seen, wanted: str | None) -> dict[str, Any]:
         nothing = dict.fromkeys(self.fields, ABSENT) | {"complete": False}
         if PLAN not in store.files:
             return nothing | {"state": "absent"}
         plan = plan_of(store)
+        layers = layers_of(plan["settings"])
         finished = finished_shards(store, plan)
         rows = sum(shard["rows"] for shard in finished)
         state = f"partial: {rows:,} of {plan['settings']['samples']:,} samples"
@@ -93,8 +115,32 @@ class HiddenStates(Fact):
             state += "; dataset absent"
         elif plan["settings"]["dataset_digest"] != manifest_of(dataset).digest:
             state += " of another dataset"
+        elif found := _other_layers(layers, wanted):
+            state += f" of {found}"
         tokens = sum(shard["tokens"] for shard in finished)
-        return nothing | {"state": state, "samples": rows, "tokens": tokens}
+        return nothing | {
+            "state": state,
+            "samples": rows,
+            "tokens": tokens,
+            "layer_ids": layers.ids,
+            "dtype": layers.storage_dtype,
+        }
+
+
+def _other_layers(found: LayersSeen, wanted: str | None) -> str | None:
+    """`other layers (0,1,2; want 1,14,26)`; None when they are those wanted."""
+    if wanted is None:
+        try:
+            wanted = ",".join(map(str, default_layer_ids(found.num_layers)))
+        except TargetError as error:
+            raise Unknown(f"{error.message}; name the ones wanted: layers: {found.ids!r}") from None
+    # Spelt alike: 01 is 1.
+    wanted = ",".join(str(int(word)) for word in wanted.split(","))
+    if found.ids != wanted:
+        return f"other layers ({found.ids}; want {wanted})"
+    if found.convention != CONVENTION:
+        return f"other layers (ids of convention {found.convention!r}; want {CONVENTION!r})"
+    return None
 
 
 def _other_inputs(states: StatesSeen, dataset: Seen, target: Seen) -> str | None:

@@ -19,7 +19,7 @@ from eagle3.json_lines import parse_json
 from runbooks.engine.model.host import Context
 from runbooks.engine.model.probe import Output, Shell, Unknown
 
-__all__ = ["GIVE", "LIST", "Asks", "Entry", "Part", "Seen", "entries", "look"]
+__all__ = ["GIVE", "LIST", "Asks", "Entry", "Part", "Seen", "entries", "entry_of", "look"]
 
 T = TypeVar("T")
 # What asks a host and then returns a T.
@@ -170,11 +170,9 @@ def entries(seen: Seen) -> dict[str, Entry]:
         match line.split("\t", 5):
             case ["stat", mode, size, inode, modified, name] if name.startswith("./"):
                 try:
-                    regular = stat.S_ISREG(int(mode, 16))
-                    entry = Entry(regular, int(size), int(inode), _nanoseconds(modified))
+                    found[name[2:]] = entry_of(mode, size, inode, modified)
                 except ValueError:
                     raise Unknown(f"{seen.path}: stat said {line!r}") from None
-                found[name[2:]] = entry
             case ["listed", status] if status != "0" and not excused:
                 raise Unknown(f"{seen.path}: its listing failed (exit {status})")
             case [said] if _VANISHED.fullmatch(said):
@@ -182,6 +180,12 @@ def entries(seen: Seen) -> dict[str, Entry]:
             case [said] if said:
                 raise Unknown(f"{seen.path}: {said}")
     return found
+
+
+def entry_of(mode: str, size: str, inode: str, modified: str) -> Entry:
+    """What `stat -L -c '%f %s %i %y'` says of a file, with TZ=UTC0. Raises ValueError."""
+    regular = stat.S_ISREG(int(mode, 16))
+    return Entry(regular, int(size), int(inode), _nanoseconds(modified))
 
 
 def _nanoseconds(text: str) -> int | None:

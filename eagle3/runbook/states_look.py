@@ -13,7 +13,16 @@ from eagle3.runbook.look import GIVE, LIST, Seen, entries
 from eagle3.states_manifest import FORMAT, MANIFEST, PROGRESS, VERSION
 from runbooks.engine.model.probe import Unknown
 
-__all__ = ["SIDECARS", "StatesSeen", "finished_shards", "plan_of", "rate_of", "states_of"]
+__all__ = [
+    "SIDECARS",
+    "LayersSeen",
+    "StatesSeen",
+    "finished_shards",
+    "layers_of",
+    "plan_of",
+    "rate_of",
+    "states_of",
+]
 
 # Four lines of each sidecar, which eagle3.files.write_json writes one key a line: the samples in
 # them would be megabytes. /dev/null makes grep name the file.
@@ -28,6 +37,16 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 @dataclass(frozen=True)
+class LayersSeen:
+    """Which layers a store or a plan is of. `ids` as text: `1,14,26`."""
+
+    ids: str
+    convention: str
+    num_layers: int
+    storage_dtype: str
+
+
+@dataclass(frozen=True)
 class StatesSeen:
     """What a complete store's manifest says. Digests are SHA-256 in hexadecimal."""
 
@@ -37,6 +56,7 @@ class StatesSeen:
     samples: int
     tokens: int
     supervised: int
+    layers: LayersSeen
     files: Mapping[str, FileEntry]
 
 
@@ -62,6 +82,7 @@ def states_of(seen: Seen) -> StatesSeen:
             samples=_count(value["samples"]),
             tokens=_count(value["tokens"]),
             supervised=_count(totals["supervised"]),
+            layers=layers_of(value),
             files={
                 _name(name): FileEntry(_count(entry["bytes"]), _sha256(entry["sha256"]))
                 for name, entry in value["files"].items()
@@ -93,12 +114,25 @@ def plan_of(seen: Seen) -> Mapping[str, Any]:
         settings = value["settings"]
         for key in ("samples", "tokens", "hidden_size", "shard_tokens"):
             _count(settings[key])
-        len(settings["layer_ids"])
+        layers_of(settings)
         _sha256(settings["dataset_digest"])
         _sha256(value["digest"])
     except (KeyError, TypeError, ValueError) as error:
         raise Unknown(f"{where}: damaged: {error}") from None
     return value
+
+
+def layers_of(settings: Mapping[str, Any]) -> LayersSeen:
+    """Of a plan's settings, or of a manifest, which has them at its top. Raises ValueError."""
+    ids, convention, dtype = (
+        settings[key] for key in ("layer_ids", "layer_convention", "storage_dtype")
+    )
+    if not isinstance(ids, list) or not ids:
+        raise ValueError("layer_ids is no list of layers")
+    if not (isinstance(convention, str) and isinstance(dtype, str)):
+        raise ValueError("layer_convention or storage_dtype is no text")
+    text = ",".join(str(_count(item)) for item in ids)
+    return LayersSeen(text, convention, _count(settings["num_layers"]), dtype)
 
 
 def finished_shards(seen: Seen, plan: Mapping[str, Any]) -> Sequence[Mapping[str, int]]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -13,7 +14,7 @@ from eagle3.runbook.look import LIST, Asks, Entry, Part, Seen, entries, look
 from runbooks.engine.model.host import Context
 from runbooks.engine.model.probe import Unknown
 
-__all__ = ["fault", "flawed_bytes"]
+__all__ = ["Beside", "fault", "flawed_bytes"]
 
 # Files beside those of the manifest that belong to a store: records, a lock, and what a killed
 # writer left under its temporary name.
@@ -28,6 +29,15 @@ _SUMS = r"""find -L . ! -name . -prune -type f ! -name '.*' -exec sha256sum -- {
 """
 
 
+@dataclass(frozen=True)
+class Beside:
+    """More to read in the look that reads every byte: its shell text, bytes, and verdict."""
+
+    body: str
+    bytes: int
+    judge: Callable[[Seen], str | None]
+
+
 def fault(seen: Seen, vouched: Mapping[str, FileEntry]) -> str | None:
     """What is wrong by names, sizes and the record of the last verification; None for nothing.
 
@@ -38,15 +48,24 @@ def fault(seen: Seen, vouched: Mapping[str, FileEntry]) -> str | None:
 
 
 def flawed_bytes(
-    label: str, path: str, seen: Seen, vouched: Mapping[str, FileEntry], context: Context
+    label: str,
+    path: str,
+    seen: Seen,
+    vouched: Mapping[str, FileEntry],
+    context: Context,
+    beside: Beside | None = None,
 ) -> Asks[str | None]:
     """What is wrong by every byte (`checksums: full`); None for nothing."""
     there = entries(seen)
     if problem := _shape_fault(there, vouched):
         return problem
     total = sum(entry.bytes for entry in vouched.values())
+    body = _SUMS + LIST
+    if beside is not None:
+        total += beside.bytes
+        body += beside.body
     timeout = _SECONDS + total // _BYTES_PER_SECOND
-    answer = yield from look(label, [Part("sums", path, _SUMS + LIST)], context, timeout)
+    answer = yield from look(label, [Part("sums", path, body)], context, timeout)
     after = answer["sums"]
     now = entries(after)
     lines = (line.partition("  ./") for line in after.values("sum"))
@@ -58,7 +77,7 @@ def flawed_bytes(
             raise Unknown(f"{seen.path}/{name}: it cannot be read")
         if sums[name] != entry.sha256:
             return f"{name} is damaged: its sha256 is not the manifest's"
-    return None
+    return beside.judge(after) if beside is not None else None
 
 
 def _shape_fault(there: Mapping[str, Entry], vouched: Mapping[str, FileEntry]) -> str | None:

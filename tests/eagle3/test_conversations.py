@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from eagle3.conversations import Conversation, SourceReader, TokenRow
-from eagle3.errors import EagleError, InputError
+from eagle3.errors import EagleError, InputError, Place
+from eagle3.json_lines import JsonLines
 
 GOOD = {"id": "a", "messages": [{"role": "user", "content": "Hi"}]}
 
@@ -145,6 +146,36 @@ def test_a_half_written_last_line_says_so(tmp_path: Path) -> None:
     path = tmp_path / "in.jsonl"
     path.write_text(json.dumps(GOOD) + "\n" + json.dumps(GOOD)[:20])
     fails(path, 2, "half written")
+
+
+@pytest.mark.parametrize(
+    ("line", "end", "words"),
+    [
+        (
+            '{"id": "b", x}',
+            "\n",
+            "the line is not JSON: Expecting property name enclosed in double quotes at column 13",
+        ),
+        (
+            '{"id": "b",',
+            "\n",
+            "the line is not JSON: Expecting property name enclosed in double "
+            "quotes at the end of the line",
+        ),
+        (
+            '{"id": "b", "me',
+            "",
+            "the last line is half written: Unterminated string starting at column 13",
+        ),
+    ],
+)
+def test_a_line_has_one_number(tmp_path: Path, line: str, end: str, words: str) -> None:
+    """The file's, not the one that the JSON parser counts within the line."""
+    path = tmp_path / "in.jsonl"
+    path.write_text(json.dumps(GOOD) + "\n" + line + end)
+    with pytest.raises(InputError) as caught:
+        list(JsonLines(path))
+    assert (caught.value.place, caught.value.message) == (Place(path, line=2), words)
 
 
 def test_bytes_that_are_not_utf8_name_their_line(tmp_path: Path) -> None:

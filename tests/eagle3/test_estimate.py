@@ -79,6 +79,50 @@ def test_the_command_prints_the_production_numbers(
         assert words in out
 
 
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, str]:
+    """The lines before the table: name to text."""
+    assert main(["estimate", *arguments]) == 0
+    lines = capsys.readouterr().out.partition("what else could be stored")[0].splitlines()
+    return {line[:14].rstrip(): line[16:] for line in lines}
+
+
+def test_what_extract_writes_stands_below_the_aux_states(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = said(capsys)
+    assert list(found) == ["target", "tokens", "aux states", "size", "extract writes", "time"]
+    assert found["aux states"] == "43,008 B/token (3 aux bf16)"
+    # 4 × 7,168 × 2 + 4 (id) + 1 (mask), times 87.8M.
+    assert found["extract writes"] == (
+        "57,349 B/token, 4,689 GiB = 4.58 TiB (5,035 GB): "
+        "3 aux + last hidden state of all positions, ids and mask"
+    )
+
+
+def test_assumptions_are_called_so(capsys: pytest.CaptureFixture[str]) -> None:
+    fleet = "(assumed: Kimi-K2.5 on the fleet)"
+    found = said(capsys)
+    assert found["tokens"] == f"87,800,000 (the production run), 70% supervised {fleet}"
+    assert found["time"] == f"72 h at 338 tokens/s {fleet}"
+    found = said(capsys, "--tokens", "1M", "--supervised", "50%", "--rate", "338")
+    assert found["tokens"] == "1,000,000, 50% supervised"
+    assert found["time"] == "49 min at 338 tokens/s"
+
+
+def test_another_target_has_no_time_without_a_rate(capsys: pytest.CaptureFixture[str]) -> None:
+    found = said(capsys, "--shape", "smollm2-135m")
+    assert found["time"] == "unknown: give --rate N, measured tokens/s of this target"
+    assert said(capsys, "--shape", "smollm2-135m", "--rate", "1000")["time"] == (
+        "24 h at 1,000 tokens/s"
+    )
+    assert main(["estimate", "--shape", "smollm2-135m", "--json"]) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert values["seconds"] is None and values["tokens_per_second"] is None
+    assert values["extract_bytes_per_token"] == 4 * 576 * 2 + 5
+    # The same shape by its numbers is the fleet's target.
+    assert "72 h" in said(capsys, "--hidden", "7168", "--layers", "61")["time"]
+
+
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["estimate", "--hidden", "8", "--layers", "4", "--tokens", "1k", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

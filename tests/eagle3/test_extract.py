@@ -322,7 +322,7 @@ def test_command_line(
     said = json.loads(first.out)
     assert (said["outcome"], said["totals"]["samples"]) == ("written", 3)
     assert said["layer_ids"] == [0, 2, 5]
-    assert "samples  3 in 1 shards" in first.err
+    assert "samples  3 in 1 shard\n" in first.err
     assert main([*words, "--limit", "3", "--layers", "0,2,5"]) == 0
     assert "nothing to do" in capsys.readouterr().err
     assert main([*words, "--limit", "3"]) == 6

@@ -445,3 +445,45 @@ def test_errors_of_a_merge_are_eagle_errors(tmp_path: Path, files: dict[str, Pat
     )
     with pytest.raises(EagleError, match="absent"):
         merge(config, tmp_path / "out")
+
+
+def test_the_stat_of_each_input_is_recorded(
+    run: Callable[..., MergeResult], files: dict[str, Path], tmp_path: Path
+) -> None:
+    manifest = run().manifest
+
+    def recorded() -> Any:
+        return json.loads((tmp_path / "out/verified.json").read_text())["inputs"]
+
+    def stats() -> dict[str, Any]:
+        return {
+            name: {
+                "size": path.stat().st_size,
+                "mtime_ns": path.stat().st_mtime_ns,
+                "inode": path.stat().st_ino,
+                "sha256": manifest.sources[name].input.sha256,
+            }
+            for name, path in files.items()
+        }
+
+    assert recorded() == stats()
+    # Every byte of the dataset again: what was said of the inputs stays.
+    os.utime(tmp_path / "out/manifest.json", (1, 1))
+    before = stats()
+    os.utime(files["one"], (1, 1))
+    Dataset.open(tmp_path / "out").verify(full=True)
+    assert recorded() == before != stats()
+    assert run().outcome == "unchanged"
+    assert recorded() == stats()
+
+
+def test_a_record_from_before_inputs_were_recorded_is_read(
+    run: Callable[..., MergeResult], tmp_path: Path
+) -> None:
+    run()
+    path = tmp_path / "out/verified.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({"files": record["files"]}))
+    Dataset.open(tmp_path / "out").verify(full=False)
+    assert run().outcome == "unchanged"
+    assert json.loads(path.read_text()) == record

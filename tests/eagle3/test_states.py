@@ -171,7 +171,7 @@ def test_the_writer_refuses_what_does_not_fit(tmp_path: Path) -> None:
 
 
 def test_no_store(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="no finished store"):
+    with pytest.raises(StoreError, match="no finished store is there; eagle3 extract … --out"):
         StateStore.open(tmp_path)
     with pytest.raises(StoreError, match=r"plan\.json"):
         StateStore.open(tmp_path, allow_partial=True)

@@ -73,9 +73,15 @@ def record(store: Path) -> None:
     from eagle3 import dataset_manifest, states_manifest
 
     if store.name == "merged":
-        dataset_manifest.record_verification(store, dataset_manifest.read_manifest(store))
+        manifest = dataset_manifest.read_manifest(store)
+        dataset_manifest.record_verification(store, manifest)
+        inputs = {}
+        for name, source in manifest.sources.items():
+            status = (store.parent / "raw" / source.input.name).stat()
+            inputs[name] = dataset_manifest.stat_entry(status, source.input.sha256)
+        dataset_manifest.record_inputs(store, inputs)
         return
-    manifest = states_manifest.read_states_manifest(store)
-    names = [*manifest.files, states_manifest.MANIFEST]
+    states = states_manifest.read_states_manifest(store)
+    names = [*states.files, states_manifest.MANIFEST]
     entries = {name: states_manifest.hash_file(store / name) for name in names}
     states_manifest.record_verification(store, entries)

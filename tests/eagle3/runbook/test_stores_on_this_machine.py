@@ -185,6 +185,101 @@ def test_another_config_is_another_dataset(here: Here) -> None:
     assert read(here, "dataset") == "merged by another config than merge.yaml"
 
 
+def test_inputs_that_grew(here: Here) -> None:
+    """Regenerated responses: they would never be merged if this dataset passed for theirs."""
+    words = here.folder / "data" / "raw" / "words.jsonl"
+    before = words.stat().st_size
+    with words.open("a") as stream:
+        stream.write("\n")
+    for checksums in ("recorded", "full"):
+        assert read(here, "dataset", checksums) == (
+            f"of other inputs: words.jsonl has {before + 1:,} bytes, want {before:,}"
+        )
+
+
+def test_an_input_with_another_byte(here: Here) -> None:
+    words = here.folder / "data" / "raw" / "words.jsonl"
+    flip(words)
+    # Not even its time tells: only reading it does, and a delete's proof reads it.
+    assert read(here, "dataset") == "complete"
+    assert read(here, "dataset", "full") == "of other inputs: words.jsonl has another sha256"
+
+
+def test_an_input_that_was_touched_is_judged_by_its_bytes(here: Here) -> None:
+    words = here.folder / "data" / "raw" / "words.jsonl"
+    os.utime(words, ns=(1, words.stat().st_mtime_ns + 1))
+    assert read(here, "dataset") == (
+        "input words.jsonl is not as it was when it was merged (mtime)"
+    )
+    assert read(here, "dataset", "full") == "complete"
+    verified = store(here, "dataset") / "verified.json"
+    record = json.loads(verified.read_text())
+    del record["inputs"]
+    verified.write_text(json.dumps(record))
+    assert read(here, "dataset") == "complete"
+
+
+@pytest.mark.parametrize("checksums", ["recorded", "full"])
+def test_a_dataset_outlives_its_inputs(here: Here, checksums: str) -> None:
+    shutil.rmtree(here.folder / "data" / "raw")
+    assert read(here, "dataset", checksums) == "complete"
+
+
+@pytest.mark.parametrize("checksums", ["recorded", "full"])
+def test_inputs_that_may_not_be_seen(here: Here, checksums: str) -> None:
+    raw = here.folder / "data" / "raw"
+    raw.chmod(0)
+    try:
+        found = read(here, "dataset", checksums, SOMEBODY)
+    finally:
+        raw.chmod(0o755)
+    assert found == f"unknown: {raw}/words.jsonl: Permission denied"
+
+
+def test_an_input_that_may_not_be_read(here: Here) -> None:
+    words = here.folder / "data" / "raw" / "words.jsonl"
+    words.chmod(0)
+    assert read(here, "dataset", "recorded", SOMEBODY) == "complete"
+    assert read(here, "dataset", "full", SOMEBODY) == f"unknown: {words}: it cannot be read"
+
+
+def test_a_merge_again_records_its_inputs_again(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from eagle3.merge import merge
+    from eagle3.merge_config import load_config
+
+    words = here.folder / "data" / "raw" / "words.jsonl"
+    os.utime(words, ns=(1, 1))
+    assert "(mtime)" in read(here, "dataset")
+    for root in ("data", "model"):
+        monkeypatch.setenv(f"EAGLE3_ROOT_{root.upper()}", str(here.folder / root))
+    config = load_config(here.folder / "merge.yaml")
+    assert merge(config, store(here, "dataset")).outcome == "unchanged"
+    assert read(here, "dataset") == "complete"
+
+
+def test_states_of_other_layers(here: Here) -> None:
+    state = here.state("hidden_states", **STATES, layers="1,3,4")
+    assert state == here.state("hidden_states", **STATES) == "complete"
+    assert here.state("hidden_states", **STATES, layers="0,1,2") == (
+        "of other layers (1,3,4; want 0,1,2)"
+    )
+    found = here.fact("hidden_states", **STATES)
+    assert (found["layer_ids"], found["dtype"]) == ("1,3,4", "bfloat16")
+
+
+def test_a_store_of_the_first_rows_is_not_complete(here: Here) -> None:
+    from eagle3.extract import extract
+    from tests.eagle3.extract_cases import Case
+
+    case = Case(here.folder / "model" / "tiny", here.folder / "data" / "merged")
+    extract(case.request(here.folder / "data" / "few", limit=3))
+    found = here.fact("hidden_states", **STATES | {"path": "data:few"})
+    assert found["state"].startswith("3 of 20 samples, ")
+    assert found["complete"] is False
+
+
 def test_states_of_inputs_that_changed(here: Here) -> None:
     head = here.folder / "model" / "tiny" / "config.json"
     text = head.read_text()
