@@ -28,7 +28,7 @@ $(VENV)/dev: $(VENV)/made pyproject.toml $(LOCK)
 
 demo: $(VENV)/embedded
 	$(BIN)/runbook run demo --inventory inventory/local.py --yes
-	$(BIN)/eagle3 show var/data/hidden
+	$(BIN)/eagle3 show var/data/hidden --rows 0
 
 test: $(VENV)/dev
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not e2e and not gpu'
