@@ -71,7 +71,7 @@ def check_layer_ids(ids: Sequence[int], num_layers: int) -> tuple[int, ...]:
 def parse_layer_ids(text: str) -> tuple[int, ...]:
     """`1,14,26` as numbers; UsageError for anything else."""
     words = [word.strip() for word in text.split(",")]
-    if not all(word.isascii() and word.isdigit() for word in words):
+    if not all(word.isascii() and word.isdigit() and len(word) < 7 for word in words):
         raise UsageError(f"--layers {text!r}: write numbers, for example 1,14,26")
     return tuple(int(word) for word in words)
 

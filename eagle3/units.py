@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Iterable
 from decimal import Decimal, InvalidOperation
 
 __all__ = [
+    "count_up_to",
     "counted",
     "did_you_mean",
     "parse_count",
@@ -37,6 +39,24 @@ def parse_count(text: str) -> int:
     if amount != amount.to_integral_value():
         raise ValueError(f"{text!r} is not a whole number")
     return int(amount)
+
+
+def count_up_to(most: int) -> Callable[[str], int]:
+    """A converter for a command line: whole numbers from 1 to `most`.
+
+    A number that no machine has (a hundred million threads) must not reach a library.
+    """
+
+    def convert(text: str) -> int:
+        try:
+            number = parse_count(text)
+        except ValueError as error:
+            raise ArgumentTypeError(str(error)) from None
+        if not 1 <= number <= most:
+            raise ArgumentTypeError(f"{number:,} is not from 1 to {most:,}")
+        return number
+
+    return convert
 
 
 def parse_share(text: str) -> float:

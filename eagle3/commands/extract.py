@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from eagle3.aux_layers import parse_layer_ids
 from eagle3.forecast import SHARD_TOKENS
 from eagle3.merge_config import resolve_path
-from eagle3.units import counted, show_duration, show_gib
+from eagle3.units import count_up_to, counted, show_duration, show_gib
 
 if TYPE_CHECKING:
     from eagle3.extract import ExtractResult
@@ -50,14 +50,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--batch-size",
-        type=int,
+        type=count_up_to(65_536),
         default=BATCH_SIZE,
         metavar="N",
         help=f"rows of one forward (default {BATCH_SIZE}: exact, and the fastest on a CPU)",
     )
     parser.add_argument(
         "--shard-tokens",
-        type=int,
+        type=count_up_to(10**9),
         default=SHARD_TOKENS,
         metavar="N",
         help=f"tokens of a shard, which a crash costs at most (default {SHARD_TOKENS:,})",
@@ -68,10 +68,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         choices=("float32", "bfloat16"),
         help="compute in (default float32); stored is bfloat16",
     )
-    parser.add_argument("--limit", type=int, metavar="N", help="only the first N rows")
+    parser.add_argument(
+        "--limit", type=count_up_to(10**12), metavar="N", help="only the first N rows"
+    )
     parser.add_argument(
         "--threads",
-        type=int,
+        type=count_up_to(1024),
         metavar="N",
         help="threads of torch, which change last bits (default: of the store, else torch's)",
     )

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import argparse
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from eagle3.units import (
+    count_up_to,
     did_you_mean,
     parse_count,
     parse_share,
@@ -61,3 +64,10 @@ def test_did_you_mean() -> None:
     assert did_you_mean("sed", ["seed", "target"]) == "did you mean 'seed'?"
     assert did_you_mean("xyz", ["b", "a"]) == "known: a, b"
     assert did_you_mean("xyz", []) is None
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1025", "9" * 40, "many", "1.5"])
+def test_a_number_that_no_machine_has_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        count_up_to(1024)(text)
+    assert count_up_to(1024)("1_024") == 1024

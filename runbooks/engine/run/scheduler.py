@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -18,6 +19,8 @@ from runbooks.engine.run.outcome import Outcome, Result
 __all__ = ["Scheduler", "release_of"]
 
 Unit = tuple[str, str]
+# Seconds in which the waits for jobs end once the operator leaves.
+_PARTING = 2.0
 # What has served, and so is released: it holds, or somebody began to make it hold.
 _SERVED = frozenset({Result.RAN, Result.SATISFIED, Result.LEFT})
 
@@ -76,17 +79,19 @@ class Scheduler:
                 continue
             message = self._ended.get()
             if message is None:
-                self._leave()
+                self._leave(waiting)
                 break
-            task, outcome = message
-            del self._busy[task.host]
-            if isinstance(outcome, BaseException):
-                raise outcome
-            if task.release:
-                self._released.add(task.unit)
-            if outcome is not None:
-                self.outcomes[task.unit] = outcome
+            self._take(*message)
         return self.outcomes
+
+    def _take(self, task: Task, outcome: Outcome | BaseException | None) -> None:
+        del self._busy[task.host]
+        if isinstance(outcome, BaseException):
+            raise outcome
+        if task.release:
+            self._released.add(task.unit)
+        if outcome is not None:
+            self.outcomes[task.unit] = outcome
 
     def _tasks(self) -> list[Task]:
         """Steps in an order that respects `needs`, then releases in the opposite one."""
@@ -157,7 +162,22 @@ class Scheduler:
                     return None
         return ""
 
-    def _leave(self) -> None:
+    def _leave(self, waiting: list[Task]) -> None:
+        """Let the waits for jobs end by themselves for a moment; say of the rest that it is left."""
+        end = time.monotonic() + _PARTING
+        while self._busy and (left := end - time.monotonic()) > 0:
+            try:
+                message = self._ended.get(timeout=left)
+            except queue.Empty:
+                break
+            if message is not None:
+                self._take(*message)
         for task in self._busy.values():
-            reason = "left by the operator; a job goes on, and the next run attaches to it"
+            reason = "left by the operator while it acted; what it began goes on on its host"
             self.outcomes[task.unit] = self.skip(task.step, task.host, Result.INTERRUPTED, reason)
+        for task in waiting:
+            if not task.release:
+                reason = "not started: the operator left the run"
+                self.outcomes[task.unit] = self.skip(
+                    task.step, task.host, Result.INTERRUPTED, reason
+                )

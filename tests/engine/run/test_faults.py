@@ -269,7 +269,8 @@ def test_abandoning_waits_for_nothing(tmp_path: Path) -> None:
     report = session.run()
     held.set()
     assert results(report)["a"] == "interrupted"
-    assert "the next run attaches" in report.outcomes["a", "one"].reason
+    assert "while it acted" in report.outcomes["a", "one"].reason
+    assert results(report)["b"] == "interrupted"
     assert report.code is ExitCode.INTERRUPTED
 
 
