@@ -1,6 +1,6 @@
 """Which target layers EAGLE-3 trains on, and how their ids are spelt.
 
-Two conventions are in use and differ by one (eagle3.md section 1):
+Two conventions are in use and differ by one:
 
     output   "output of layer i"      SpecForge, TorchSpec, ModelOpt; 1, N//2-1, N-4
     before   "before layer i"         EAGLE, vLLM, SGLang inside; 2, N//2, N-3

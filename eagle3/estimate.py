@@ -1,4 +1,4 @@
-"""Storage and time of an extraction, by arithmetic (eagle3.md section 4, design.md section 9).
+"""Storage and time of an extraction, by arithmetic.
 
 Bytes a token = what is stored of it: aux hidden states are needed at every position; the last
 hidden state only where it is a training target, which is at supervised positions. Pure functions
@@ -111,7 +111,7 @@ def estimate_seconds(tokens: int, tokens_per_second: float) -> float:
 
 
 def estimate_variants(hidden: int, tokens: int, supervised_tokens: int) -> list[Estimate]:
-    """Every variant of section 4, for hidden states of width `hidden`."""
+    """Every variant that is in use, for hidden states of width `hidden`."""
     return [
         Estimate(
             variant,

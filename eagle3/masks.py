@@ -1,6 +1,6 @@
 """Which tokens of a conversation are trained on: the loss mask, by a scan over token ids.
 
-A scan is the only method that is exact for every family (eagle3.md section 3): offsets and
+A scan is the only method that is exact for every family: offsets and
 `{% generation %}` tags do not exist for tiktoken models, and prefixes encoded on their own merge
 otherwise than the whole. The rules, for every family:
 

@@ -95,7 +95,7 @@ class TargetForward:
     def _check(
         self, captured: dict[int, torch.Tensor], last: torch.Tensor, shape: tuple[int, ...]
     ) -> None:
-        """eagle3.md section 7 row 22: states off by a row, or of a layer that never ran."""
+        """States off by a row (speculators #279), or of a layer that never ran."""
         wanted = (*shape, self._hidden_size)
         states = {f"layer {i}": captured.get(i) for i in self._layer_ids} | {"last": last}
         for name, found in states.items():

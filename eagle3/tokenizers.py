@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 TOKENIZER_FILE = "tokenizer.json"
-# eagle3.md section 7 row 8: transformers 5 dropped spaces of some BPE tokenizers.
+# transformers 5 dropped spaces of some BPE tokenizers.
 PROBE = "a b  c\n\n  def f(x):\n\treturn 1_024 + x  # don't\n3. naïve 日本語 🙂🚀 «end» "
 
 

@@ -15,7 +15,7 @@ from runbooks.engine.model.probe import Asking, Output, Shell, Unknown
 from runbooks.engine.model.values import ABSENT, Boolean, Choice, HostName, Integer, Size
 
 # Three versions, never one: libraries on disk, module on disk for this kernel, module loaded.
-# Debian calls the module nvidia-current (design/hosts.md section 1).
+# Debian calls the module nvidia-current.
 _VERSIONS = r"""PATH=$PATH:/usr/sbin:/sbin
 file=/proc/driver/nvidia/version
 look "$file"
@@ -220,7 +220,7 @@ def _compared(mine: Any, theirs: Any, other: str) -> Any:
 
 
 def _apps(code: str, lines: list[str]) -> list[tuple[int, str, int | None]]:
-    """The rows; what is no row is the driver's complaint, whatever the exit status (hosts.md 5)."""
+    """The rows; what is no row is the driver's complaint, whatever the exit status (its exit codes are not told apart well)."""
     lines = [line.strip() for line in lines if line.strip()]
     found = []
     for line in lines:

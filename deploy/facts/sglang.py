@@ -16,7 +16,7 @@ from runbooks.engine.model.values import ABSENT, Boolean, Choice, Integer, Text
 _PORT = Argument(Integer(1), "The server's port on this host.", default=30000)
 
 # Asked of the metadata: importing sglang takes seconds and may touch a GPU. The pristine digest
-# of each file stands in the wheel's own RECORD (design/sglang.md section 2).
+# of each file stands in the wheel's own RECORD.
 _PROGRAM = """import base64, hashlib
 from importlib.metadata import PackageNotFoundError, distribution, distributions
 try:
@@ -194,7 +194,7 @@ def _server_info(port: int) -> Generator[Shell, Output, Mapping[str, Any] | None
 
 
 def unsafe_flags(info: Mapping[str, Any]) -> list[str] | Unknown:
-    """What makes dumped hidden states wrong or partial: design/sglang.md sections 2 and 3.
+    """What makes dumped hidden states wrong or partial.
 
     Cached and chunked prompts are not computed as one; a drafter mixes its forwards in; at the
     replay of a graph no Python of the model runs.

@@ -18,7 +18,7 @@ class RunCommand(Operation):
     """`command: {argv: [touch, data:x]}`.
 
     pyinfra's `server.shell` keeps no exit status and takes one string for the shell
-    (design/pyinfra.md section 3.11); an argv needs neither quoting nor a shell.
+    (seen with pyinfra 3.10); an argv needs neither quoting nor a shell.
     """
 
     name = "command"

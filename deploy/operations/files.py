@@ -2,7 +2,7 @@
 
 pyinfra's `files.put` and `files.template` are not used: their diff raises on a changed binary
 and aborts the run, is missing when the parent folder is, and prints secrets in clear
-(design/pyinfra.md section 2, measured on 3.10.0); and they write in place where `Put` renames.
+(measured on 3.10.0); and they write in place where `Put` renames.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class Job(Operation):
     The program runs in a session of its own under a small supervisor (`job_folder`), so it
     outlives the controller, the connection and Ctrl-C; the next run finds it and attaches.
     Ansible's `async` and pyinfra's `nohup` idioms have no claim against a second start and
-    take a pid for an identity (design/runbooks.md section 3, 9 and 10).
+    take a pid for an identity (jhuckaby/Cronicle#789, ansible/ansible#25637).
     """
 
     name = "job"

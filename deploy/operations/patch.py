@@ -114,7 +114,7 @@ _BEYOND = ("rename from ", "rename to ", "copy from ", "old mode ", "GIT binary 
 class Patch(Operation):
     """`patch: {repo: "sglang:", file: patches/extract-hidden.patch}`.
 
-    pyinfra has no unified-diff operation (design/pyinfra.md section 5). A patch counts as
+    pyinfra has no unified-diff operation. A patch counts as
     applied when its reverse would apply without fuzz.
     """
 

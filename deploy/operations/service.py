@@ -49,7 +49,7 @@ class Service(Operation):
     """`service: {unit: sglang, state: restarted, env: {SGLANG_MODE: extract}}`.
 
     Starting and stopping are pyinfra's `systemd.service`. The looks are ours: its fact
-    SystemdStatus counts `exited` as active (design/pyinfra.md section 5), and a result is
+    SystemdStatus counts `exited` as active in pyinfra 3.10, and a result is
     read back, so that a unit that died at once is not a success. A changed environment
     restarts a running unit: a configuration without its restart is a half-applied change
     (ansible/ansible#10498).

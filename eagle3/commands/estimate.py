@@ -29,7 +29,7 @@ from eagle3.units import parse_count, parse_share, show_duration, show_gb, show_
 NAME = "estimate"
 ABOUT = "bytes a token, total size and time of an extraction"
 
-# The production run (design.md section 9): what the command says when nothing is asked for.
+# The production run of Kimi-K2.5: what the command says when nothing is asked for.
 DEFAULT_SHAPE = "kimi-k2.5"
 DEFAULT_TOKENS = "87.8M"
 DEFAULT_RATE = 338.0

@@ -17,7 +17,7 @@ _COMMAND_SECONDS = 60
 
 
 def read_secrets(secrets: Mapping[str, Secret], project: Path) -> dict[str, str]:
-    """The values, without a last newline; RunbookError (usage) names what is missing."""
+    """The values, without newlines at their end; RunbookError (usage) names what is missing."""
     return {name: _checked(name, _read(secret, project)) for name, secret in secrets.items()}
 
 

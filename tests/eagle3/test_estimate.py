@@ -20,7 +20,7 @@ from eagle3.estimate import (
 )
 
 GIB = 2**30
-# eagle3.md section 4, and design.md section 9 for the row of supervised positions:
+# Widths, bytes a token and totals; the last for the supervised positions alone:
 # bytes a token, GiB for 23.1M tokens (where the table has it), GiB for 87.8M tokens.
 SECTION_4 = {
     "aux": (43_008, 925.2, 3516.7),

@@ -142,7 +142,7 @@ def _original(name: str, module: Any = pyinfra_cli) -> Any:
 
 
 def _check_options(context: click.Context, runbook: bool) -> None:
-    """Refuse options with which pyinfra reports what is not so (design/pyinfra.md 2, 3.15)."""
+    """Refuse options with which pyinfra reports what is not so (pyinfra 3.10)."""
     given = context.params
     if given.get("dry") and given.get("yes"):
         source = context.get_parameter_source("yes")

@@ -1,7 +1,7 @@
 """Inventories: a word of the command line as hosts, or an error that says what was meant.
 
 pyinfra takes an unknown word or a limit that matches nothing for an empty fleet, runs nothing
-and exits 0 (design/pyinfra.md section 1); here both are errors.
+and exits 0; here both are errors.
 """
 
 from __future__ import annotations

@@ -9,16 +9,15 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from runbooks.engine.commands.opening import add_options, open_session
-from runbooks.engine.model.check import Finding, Truth
+from runbooks.engine.model.check import Finding, Truth, record
 from runbooks.engine.model.diagnostic import ExitCode
 from runbooks.engine.model.runbook import Step
 from runbooks.engine.plan.survey import Findings
-from runbooks.engine.run.event import Bus
+from runbooks.engine.run.event import SCHEMA_VERSION, Bus
 from runbooks.engine.view.json_lines import JsonLines
 from runbooks.engine.view.text import clock, make_console, printable
 
 ABOUT = "read and print every fact of a runbook now; change nothing"
-CONNECTS = True
 
 _MARKS = {Truth.TRUE: ("✔", "green"), Truth.FALSE: ("✘", "yellow"), Truth.UNKNOWN: ("?", "red")}
 
@@ -66,20 +65,8 @@ def _line(part: str, finding: Finding, host: str) -> Text:
 
 
 def _record(step: Step, host: str, part: str, finding: Finding) -> dict[str, object]:
-    return {
-        "v": 1,
-        "event": "check",
-        "step": step.id,
-        "host": host,
-        "part": part,
-        "check": finding.check.subject,
-        "read_on": finding.host,
-        "truth": finding.truth.value,
-        "wanted": finding.wanted,
-        "read": finding.read,
-        "reason": finding.reason,
-        "at": finding.at,
-    }
+    head = {"v": SCHEMA_VERSION, "event": "check", "step": step.id, "host": host, "part": part}
+    return head | record(finding) | {"host": host, "read_on": finding.host}
 
 
 def _code(finding: Finding) -> ExitCode:

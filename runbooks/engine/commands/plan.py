@@ -13,7 +13,6 @@ from runbooks.engine.view.plan import show_plan
 from runbooks.engine.view.text import make_console
 
 ABOUT = "print what a run would do and why; change nothing"
-CONNECTS = True
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -18,7 +18,6 @@ from runbooks.engine.view.recap import show_recap
 from runbooks.engine.view.text import make_console
 
 ABOUT = "carry a runbook out; running it again is the resume"
-CONNECTS = True
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -10,6 +10,7 @@ from runbooks.engine.load import find_runbook, load_runbook, parse_variables
 from runbooks.engine.model.diagnostic import ExitCode, RunbookError
 from runbooks.engine.model.runbook import Runbook
 from runbooks.engine.registry import installed
+from runbooks.engine.run.event import SCHEMA_VERSION
 from runbooks.engine.view.diagnostics import diagnostic_record, show_diagnostics
 from runbooks.engine.view.json_lines import JsonLines
 
@@ -62,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _record(runbook: Runbook) -> dict[str, object]:
     return {
-        "v": 1,
+        "v": SCHEMA_VERSION,
         "event": "valid",
         "file": str(runbook.file),
         "runbook": runbook.name,

@@ -13,7 +13,7 @@ from runbooks.engine.model.fact import Fact, Reading
 from runbooks.engine.model.probe import Unknown
 from runbooks.engine.model.values import Absent, ValueType
 
-__all__ = ["OPERATORS", "Check", "Finding", "Truth", "Want", "judge"]
+__all__ = ["OPERATORS", "Check", "Finding", "Truth", "Want", "judge", "record"]
 
 OPERATORS = ("eq", "ne", "lt", "le", "gt", "ge", "in", "matches", "within")
 _SIGNS = {
@@ -98,6 +98,19 @@ class Finding:
         if self.truth is Truth.TRUE:
             return f"{self.check.subject}: {self.read}"
         return f"{self.check.subject}: {self.read}, want {self.wanted}"
+
+
+def record(finding: Finding) -> dict[str, Any]:
+    """A finding for machines: what was wanted and read, where and when."""
+    return {
+        "check": finding.check.subject,
+        "host": finding.host,
+        "truth": finding.truth.value,
+        "wanted": finding.wanted,
+        "read": finding.read,
+        "reason": finding.reason,
+        "at": round(finding.at, 3),
+    }
 
 
 def judge(check: Check, reading: Reading) -> Finding:

@@ -119,7 +119,7 @@ class Operation(ABC):
 
     `symbol` marks it in a plan (`+` makes, `~` changes, `-` removes, `>` long work).
     `destructive` operations need `irreversible:` and `requires:` in their step. `long` work
-    has no default timeout. `writes` and `deletes` name arguments that hold root paths.
+    has no default timeout.
     """
 
     name: ClassVar[str]

@@ -17,7 +17,7 @@ from typing import Any
 from runbooks.engine.binding import bind_args
 from runbooks.engine.fleet import Unreachable
 from runbooks.engine.inquiry import Answer
-from runbooks.engine.model.check import Finding, Truth
+from runbooks.engine.model.check import Finding, Truth, record
 from runbooks.engine.model.diagnostic import RunbookError
 from runbooks.engine.model.operation import Acting, OperationFailed, Preview, Progress
 from runbooks.engine.model.probe import Unknown
@@ -261,7 +261,13 @@ class StepLoop:
         unit = (step.id, host)
         found = self.survey.findings([(step, host)], estimates or {}, parts=[part])[unit]
         findings: tuple[Finding, ...] = getattr(found, part)
-        self.bus.emit("facts", step=step.id, host=host, part=part, checks=_records(findings))
+        self.bus.emit(
+            "facts",
+            step=step.id,
+            host=host,
+            part=part,
+            checks=[record(finding) for finding in findings],
+        )
         return found
 
     @staticmethod
@@ -394,19 +400,3 @@ def _error_class(result: Result) -> str:
 
 def _sentences(findings: Sequence[Finding], truth: Truth) -> str:
     return "; ".join(finding.sentence() for finding in findings if finding.truth is truth)
-
-
-def _records(findings: Sequence[Finding]) -> list[dict[str, Any]]:
-    """Findings for the journal: every check's wanted, read, where and when."""
-    return [
-        {
-            "check": finding.check.subject,
-            "host": finding.host,
-            "truth": finding.truth.value,
-            "wanted": finding.wanted,
-            "read": finding.read,
-            "at": round(finding.at, 3),
-            **({"reason": finding.reason} if finding.reason else {}),
-        }
-        for finding in findings
-    ]

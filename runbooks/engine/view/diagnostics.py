@@ -12,6 +12,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from runbooks.engine.model.diagnostic import Diagnostic, Place
+from runbooks.engine.run.event import SCHEMA_VERSION
 from runbooks.engine.view.text import make_console, printable
 
 __all__ = ["Renderer", "diagnostic_record", "render_plain", "show_diagnostics"]
@@ -38,7 +39,7 @@ def render_plain(
 
 def diagnostic_record(item: Diagnostic) -> dict[str, Any]:
     """One JSON object for one diagnostic; the schema version comes first."""
-    record: dict[str, Any] = {"v": 1, "event": "diagnostic", "message": item.message}
+    record: dict[str, Any] = {"v": SCHEMA_VERSION, "event": "diagnostic", "message": item.message}
     if item.place:
         record |= _place_record(item.place)
     if item.where:

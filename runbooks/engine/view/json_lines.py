@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, TextIO
 
-from runbooks.engine.model.check import Finding
+from runbooks.engine.model.check import record
 from runbooks.engine.plan.plan import Plan, Row
 from runbooks.engine.run.event import SCHEMA_VERSION
 
@@ -53,7 +53,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
 
 
 def _row(row: Row) -> dict[str, Any]:
-    record: dict[str, Any] = {
+    shown: dict[str, Any] = {
         "step": row.step.id,
         "host": row.host,
         "status": row.status.value,
@@ -61,28 +61,16 @@ def _row(row: Row) -> dict[str, Any]:
         "waits": list(row.waits),
         "operation": row.step.do.operation.name if row.step.do else None,
         "irreversible": row.step.irreversible is not None,
-        "requires": [_finding(finding) for finding in row.requires],
-        "ensures": [_finding(finding) for finding in row.ensures],
+        "requires": [record(finding) for finding in row.requires],
+        "ensures": [record(finding) for finding in row.ensures],
     }
     if row.preview is not None:
-        record["preview"] = {
+        shown["preview"] = {
             "summary": row.preview.summary,
             "diff": row.preview.diff,
             "frees": dict(row.preview.frees),
             "files": row.preview.files,
         }
     if row.approval is not None:
-        record["approval"] = row.approval
-    return record
-
-
-def _finding(finding: Finding) -> dict[str, Any]:
-    return {
-        "check": finding.check.subject,
-        "host": finding.host,
-        "truth": finding.truth.value,
-        "wanted": finding.wanted,
-        "read": finding.read,
-        "reason": finding.reason,
-        "at": finding.at,
-    }
+        shown["approval"] = row.approval
+    return shown

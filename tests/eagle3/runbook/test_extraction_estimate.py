@@ -96,7 +96,7 @@ def test_a_rate_of_nothing_is_refused(here: Here) -> None:
 
 
 def test_production(here: Here) -> None:
-    """87.8M tokens of Kimi-K2.5, whose config.json nests the text model's: design.md section 9."""
+    """87.8M tokens of Kimi-K2.5, whose config.json nests the text model's."""
     target = here.folder / "model" / "tiny" / "config.json"
     inner = {"hidden_size": 7168, "num_hidden_layers": 61}
     target.write_text(json.dumps({"model_type": "kimi_k25", "text_config": inner}))
