@@ -323,11 +323,12 @@ class StepLoop:
     def _check_approval(self, step: Step, host: str, approved: Sequence[Approval]) -> None:
         """Go on only when what is measured now is what was approved."""
         measured = approval_of(step.id, host, self._measured(step, host))
-        refusals = {one.hash == measured.hash: one.refusal(measured) for one in approved}
-        if None in refusals.values():
-            return
         # The one for this thing says how its amount differs; another is for another host.
-        refusal = refusals.get(True) or refusals.get(False)
+        nearest = sorted(approved, key=lambda one: one.hash != measured.hash)
+        refusals = [one.refusal(measured) for one in nearest]
+        if None in refusals:
+            return
+        refusal = refusals[0]
         hint = self.approve_hint.format(f"{step.id}={measured}")
         raise _Ended(Result.APPROVAL, f"{refusal}; {hint}")
 

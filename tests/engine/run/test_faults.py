@@ -12,7 +12,7 @@ from runbooks.engine.model.diagnostic import ExitCode, RunbookError
 from runbooks.engine.model.operation import Command, OperationFailed
 from runbooks.engine.model.probe import Output
 from runbooks.engine.model.runbook import Retry, Secret
-from runbooks.engine.plan.approval import approval_of
+from runbooks.engine.plan.approval import approval_of, parse_approvals
 from runbooks.engine.run.journal import read_journal
 from runbooks.engine.view.recap import recap_lines
 from tests.engine.run.test_session import drop_step, results, run, session_of
@@ -98,6 +98,20 @@ def test_a_refused_approval_says_what_would_pass(tmp_path: Path) -> None:
     )
     report = run(world, drop_step(), tmp_path=tmp_path, approvals={("purge", "one"): (other,)})
     assert "run with --approve purge=1000-" in report.outcomes["purge", "one"].reason
+
+
+def test_one_approval_that_fits_is_enough_among_several(tmp_path: Path) -> None:
+    """The plan was made twice; the older digest stands behind the newer one."""
+    world = World({"one": {"old": "x" * 1000}})
+    fits = parse_approvals(
+        [f"purge={session_of(world, drop_step(), tmp_path=tmp_path).plan().rows[0].approval}"]
+    )["purge"][0]
+    older = replace(fits, bytes=10)
+    for given in ((fits, older), (older, fits)):
+        world.flags["one"]["old"] = "x" * 1000
+        world.log.clear()
+        run(world, drop_step(), tmp_path=tmp_path, approvals={("purge", "one"): given})
+        assert world.log == [("one", ("drop", "old"))]
 
 
 def test_a_view_that_went_away_ends_nothing(tmp_path: Path) -> None:
