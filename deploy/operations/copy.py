@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from deploy.operations.arguments import Mode, ProjectFile
+from deploy.operations.arguments import ProjectFile
 from deploy.operations.common import option, project_file
-from deploy.operations.files import WantedFile, preview_files, write_files
+from deploy.operations.files import WRITING, WantedFile, preview_files, write_files
 from runbooks.engine.model.fact import Argument
 from runbooks.engine.model.host import Context
 from runbooks.engine.model.operation import Acting, Operation, OperationFailed, Previewing
-from runbooks.engine.model.values import Boolean, HostPath, Text, show_size
+from runbooks.engine.model.values import HostPath, show_size
 
 # What is held in memory and sent over one connection; larger things are a job's.
 FILES = 1000
@@ -36,16 +36,7 @@ class Copy(Operation):
             required=True,
         ),
         "dest": Argument(HostPath(), "The file (or folder) on the host.", required=True),
-        "mode": Argument(Mode(), "Permissions of each file.", default="0644"),
-        "owner": Argument(Text(), "The owner; unchanged (or the connecting user) by default."),
-        "group": Argument(Text(), "The group; unchanged by default."),
-        "backup": Argument(
-            Boolean(), "Keep the replaced file beside it as NAME.before.", default=False
-        ),
-        "parents": Argument(Boolean(), "Make missing parent folders.", default=False),
-        "secret": Argument(
-            Boolean(), "Say only that the content differs; never print it.", default=False
-        ),
+        **WRITING,
     }
 
     def preview(self, args: Mapping[str, Any], context: Context) -> Previewing:

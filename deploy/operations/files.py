@@ -9,19 +9,36 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
+from deploy.operations.arguments import Mode
 from deploy.operations.common import Steps, succeeded, text_of
 from deploy.shell import quote
+from runbooks.engine.model.fact import Argument
 from runbooks.engine.model.operation import Command, OperationFailed, Preview, Put
 from runbooks.engine.model.probe import Output, Shell, Unknown
-from runbooks.engine.model.values import show_size
+from runbooks.engine.model.values import Boolean, Text, show_size
 
-__all__ = ["SHOWN", "HostFile", "WantedFile", "preview_files", "write_files"]
+__all__ = ["SHOWN", "WRITING", "HostFile", "WantedFile", "preview_files", "write_files"]
 
 # Larger texts are named, not printed.
 SHOWN = 256 * 1024
+
+
+# How a file is written: the arguments that `copy` and `template` share.
+WRITING: Mapping[str, Argument] = {
+    "mode": Argument(Mode(), "Permissions of each file.", default="0644"),
+    "owner": Argument(Text(), "The owner; unchanged (or the connecting user) by default."),
+    "group": Argument(Text(), "The group; unchanged by default."),
+    "backup": Argument(
+        Boolean(), "Keep the replaced file beside it as NAME.before.", default=False
+    ),
+    "parents": Argument(Boolean(), "Make missing parent folders.", default=False),
+    "secret": Argument(
+        Boolean(), "Say only that the content differs; never print it.", default=False
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from jinja2 import (
     TemplateSyntaxError,
 )
 
-from deploy.operations.arguments import Mode, Plain, ProjectFile
+from deploy.operations.arguments import Plain, ProjectFile
 from deploy.operations.common import holds_secret, option, project_file
-from deploy.operations.files import WantedFile, preview_files, write_files
+from deploy.operations.files import WRITING, WantedFile, preview_files, write_files
 from runbooks.engine.model.fact import Argument
 from runbooks.engine.model.host import Context
 from runbooks.engine.model.operation import (
@@ -27,7 +27,7 @@ from runbooks.engine.model.operation import (
     Preview,
     Previewing,
 )
-from runbooks.engine.model.values import Boolean, HostPath, MapOf, Text
+from runbooks.engine.model.values import HostPath, MapOf
 
 TEMPLATES = "deploy/templates"
 
@@ -49,16 +49,7 @@ class Template(Operation):
         ),
         "dest": Argument(HostPath(), "The file on the host.", required=True),
         "vars": Argument(MapOf(Plain()), "What the template is given, beside `host` and `roots`."),
-        "mode": Argument(Mode(), "Permissions of the file.", default="0644"),
-        "owner": Argument(Text(), "The owner; unchanged (or the connecting user) by default."),
-        "group": Argument(Text(), "The group; unchanged by default."),
-        "backup": Argument(
-            Boolean(), "Keep the replaced file beside it as NAME.before.", default=False
-        ),
-        "parents": Argument(Boolean(), "Make missing parent folders.", default=False),
-        "secret": Argument(
-            Boolean(), "Say only that the content differs; never print it.", default=False
-        ),
+        **WRITING,
     }
 
     def preview(self, args: Mapping[str, Any], context: Context) -> Previewing:

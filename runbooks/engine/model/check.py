@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -13,7 +13,17 @@ from runbooks.engine.model.fact import Fact, Reading
 from runbooks.engine.model.probe import Unknown
 from runbooks.engine.model.values import Absent, ValueType
 
-__all__ = ["OPERATORS", "Check", "Finding", "Truth", "Want", "judge", "record"]
+__all__ = [
+    "OPERATORS",
+    "Check",
+    "Finding",
+    "Truth",
+    "Want",
+    "judge",
+    "out_of_reach",
+    "record",
+    "sentences",
+]
 
 OPERATORS = ("eq", "ne", "lt", "le", "gt", "ge", "in", "matches", "within")
 _SIGNS = {
@@ -98,6 +108,17 @@ class Finding:
         if self.truth is Truth.TRUE:
             return f"{self.check.subject}: {self.read}"
         return f"{self.check.subject}: {self.read}, want {self.wanted}"
+
+
+def sentences(findings: Sequence[Finding], truth: Truth) -> str:
+    """Those that came out as `truth`, as one text."""
+    return "; ".join(finding.sentence() for finding in findings if finding.truth is truth)
+
+
+def out_of_reach(findings: Sequence[Finding]) -> bool:
+    """Whether what is unknown is so only because hosts are down."""
+    unknown = [finding for finding in findings if finding.truth is Truth.UNKNOWN]
+    return bool(unknown) and all(finding.unreachable for finding in unknown)
 
 
 def record(finding: Finding) -> dict[str, Any]:

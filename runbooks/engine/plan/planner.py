@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from runbooks.engine.inquiry import Answer
-from runbooks.engine.model.check import Finding, Truth
+from runbooks.engine.model.check import Finding, Truth, out_of_reach, sentences
 from runbooks.engine.model.operation import Preview
 from runbooks.engine.model.runbook import Estimate, Step
 from runbooks.engine.plan.approval import approval_of
@@ -103,7 +103,7 @@ class _Decision:
 
     def _gate(self, row: Row, waits: tuple[str, ...]) -> Row:
         truth = truth_of(row.requires)
-        reason = _because(row.requires, truth)
+        reason = sentences(row.requires, truth)
         if waits:
             return replace(row, status=Status.MAY_RUN, reason=reason, waits=waits)
         status = {
@@ -128,7 +128,7 @@ class _Decision:
             return replace(row, status=Status.NOT_WANTED, reason=reason)
         within = self.limit is None or row.host in self.limit
         if step.release is not None and truth is Truth.TRUE and within:
-            reason = f"{state.reason}; {_because(row.ensures, truth)}"
+            reason = f"{state.reason}; {sentences(row.ensures, truth)}"
             return replace(row, status=Status.RELEASE, reason=reason)
         return replace(row, status=Status.NOT_WANTED, reason=f"transient, and {state.reason}")
 
@@ -149,7 +149,7 @@ class _Decision:
 
     def _step(self, row: Row, waits: tuple[str, ...], moves: bool) -> Row:
         step, truth = row.step, truth_of(row.ensures)
-        reason = _because(row.ensures, truth)
+        reason = sentences(row.ensures, truth)
         alive = self.alive.get((step.id, row.host))
         if alive is not None and alive.value:
             return replace(row, status=Status.ATTACH, reason="its job lives on the host")
@@ -166,13 +166,12 @@ class _Decision:
             return replace(row, status=_lost(row.ensures), reason=reason)
         required = truth_of(row.requires)
         if required is Truth.FALSE:
-            reason = f"requires {_because(row.requires, required)}"
+            reason = f"requires {sentences(row.requires, required)}"
             return replace(row, status=Status.BLOCKED, reason=reason)
         if required is Truth.UNKNOWN:
             # A run stops here with the code of a precondition, so the plan does too.
-            reason = f"requires {_because(row.requires, required)}"
-            lost = _lost(row.requires) is Status.UNREACHABLE
-            status = Status.UNREACHABLE if lost else Status.BLOCKED
+            reason = f"requires {sentences(row.requires, required)}"
+            status = Status.UNREACHABLE if out_of_reach(row.requires) else Status.BLOCKED
             return replace(row, status=status, reason=reason)
         return replace(row, status=Status.WILL_RUN, reason=reason)
 
@@ -186,16 +185,7 @@ class _Decision:
 
 
 def _lost(findings: Sequence[Finding]) -> Status:
-    """Unknown because a host is down is said as unreachable."""
-    unknown = [finding for finding in findings if finding.truth is Truth.UNKNOWN]
-    if unknown and all(finding.unreachable for finding in unknown):
-        return Status.UNREACHABLE
-    return Status.UNKNOWN
-
-
-def _because(findings: Sequence[Finding], truth: Truth) -> str:
-    """The findings that decided, as sentences."""
-    return "; ".join(finding.sentence() for finding in findings if finding.truth is truth)
+    return Status.UNREACHABLE if out_of_reach(findings) else Status.UNKNOWN
 
 
 def _with_previews(survey: Survey, rows: Sequence[Row]) -> list[Row]:

@@ -23,8 +23,6 @@ __all__ = [
     "Survey",
     "Unit",
     "act_of",
-    "estimates_of",
-    "read_findings",
     "truth_of",
 ]
 
@@ -82,7 +80,22 @@ class Survey:
 
     def estimates(self, units: Sequence[tuple[Step, str]]) -> dict[Unit, Answer[Estimate]]:
         """The estimate of each unit that has one; computed ones are asked for."""
-        return estimates_of(self.registry, self.fleet, self.context, units)
+        known: dict[Unit, Answer[Estimate]] = {}
+        asked: list[Unit] = []
+        inquiries = []
+        for step, host in units:
+            if step.estimate is None:
+                continue
+            if step.estimate.source is None:
+                known[step.id, host] = Answer(value=step.estimate)
+                continue
+            place = self.context(step, host)
+            estimator = self.registry.estimators[step.estimate.source]
+            args = bind_args(step.estimate.args, place.host)
+            asked.append((step.id, host))
+            inquiries.append(Inquiry(host, estimator.compute(args, step, place)))
+        known.update(zip(asked, inquire(self.fleet, inquiries), strict=True))
+        return known
 
     def findings(
         self,
@@ -96,9 +109,29 @@ class Survey:
 
         `planning` lets costly facts answer cheaply (`Fact.for_plan`).
         """
-        return read_findings(
-            self.fleet, self.context, units, estimates, parts, planning=planning, now=self.now
-        )
+        asked: list[tuple[Check, Context]] = []
+        slots: list[tuple[Unit, str]] = []
+        judged: dict[Unit, dict[str, list[Finding]]] = {}
+        for step, host in units:
+            unit = (step.id, host)
+            judged[unit] = {"requires": [], "ensures": []}
+            place = self.context(step, host)
+            for part in parts:
+                for check in getattr(step, part):
+                    bound, problem = _bound(check, place, estimates.get(unit))
+                    if problem:
+                        judged[unit][part].append(_unknown(check, host, problem, self.now()))
+                        continue
+                    asked.append((bound, place))
+                    slots.append((unit, part))
+        for (unit, part), finding in zip(
+            slots, read_checks(self.fleet, asked, planning=planning, now=self.now), strict=True
+        ):
+            judged[unit][part].append(finding)
+        return {
+            unit: Findings(tuple(found["requires"]), tuple(found["ensures"]))
+            for unit, found in judged.items()
+        }
 
     def alive(self, units: Sequence[tuple[Step, str]]) -> dict[Unit, Answer[bool]]:
         """Whether the job of each long unit lives now."""
@@ -143,67 +176,6 @@ def _previewing(
         return (yield from act.operation.preview(args, context))
     except OperationFailed as refusal:
         return Preview(summary=f"would be refused: {refusal}", refused=True)
-
-
-def estimates_of(
-    registry: Registry,
-    fleet: Fleet,
-    context: Callable[[Step, str], Context],
-    units: Sequence[tuple[Step, str]],
-) -> dict[Unit, Answer[Estimate]]:
-    """Written estimates as they are; computed ones from facts read now."""
-    known: dict[Unit, Answer[Estimate]] = {}
-    asked: list[Unit] = []
-    inquiries = []
-    for step, host in units:
-        if step.estimate is None:
-            continue
-        if step.estimate.source is None:
-            known[step.id, host] = Answer(value=step.estimate)
-            continue
-        place = context(step, host)
-        estimator = registry.estimators[step.estimate.source]
-        args = bind_args(step.estimate.args, place.host)
-        asked.append((step.id, host))
-        inquiries.append(Inquiry(host, estimator.compute(args, step, place)))
-    known.update(zip(asked, inquire(fleet, inquiries), strict=True))
-    return known
-
-
-def read_findings(
-    fleet: Fleet,
-    context: Callable[[Step, str], Context],
-    units: Sequence[tuple[Step, str]],
-    estimates: Mapping[Unit, Answer[Estimate]],
-    parts: Sequence[str],
-    *,
-    planning: bool,
-    now: Callable[[], float],
-) -> dict[Unit, Findings]:
-    """All checks of `parts` of all units, judged; the estimate's bytes put where asked for."""
-    asked: list[tuple[Check, Context]] = []
-    slots: list[tuple[Unit, str]] = []
-    judged: dict[Unit, dict[str, list[Finding]]] = {}
-    for step, host in units:
-        unit = (step.id, host)
-        judged[unit] = {"requires": [], "ensures": []}
-        place = context(step, host)
-        for part in parts:
-            for check in getattr(step, part):
-                bound, problem = _bound(check, place, estimates.get(unit))
-                if problem:
-                    judged[unit][part].append(_unknown(check, host, problem, now()))
-                    continue
-                asked.append((bound, place))
-                slots.append((unit, part))
-    for (unit, part), finding in zip(
-        slots, read_checks(fleet, asked, planning=planning, now=now), strict=True
-    ):
-        judged[unit][part].append(finding)
-    return {
-        unit: Findings(tuple(found["requires"]), tuple(found["ensures"]))
-        for unit, found in judged.items()
-    }
 
 
 def _bound(check: Check, context: Context, estimate: Answer[Estimate] | None) -> tuple[Check, str]:

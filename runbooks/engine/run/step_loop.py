@@ -17,7 +17,7 @@ from typing import Any
 from runbooks.engine.binding import bind_args
 from runbooks.engine.fleet import Unreachable
 from runbooks.engine.inquiry import Answer
-from runbooks.engine.model.check import Finding, Truth, record
+from runbooks.engine.model.check import Finding, Truth, out_of_reach, record, sentences
 from runbooks.engine.model.diagnostic import RunbookError
 from runbooks.engine.model.operation import Acting, OperationFailed, Preview, Progress
 from runbooks.engine.model.probe import Unknown
@@ -205,12 +205,12 @@ class StepLoop:
         if not acted:
             ensures = self._read(step, host, "ensures").ensures
             self._refuse(ensures, Truth.UNKNOWN, Result.UNKNOWN)
-            if _sentences(ensures, Truth.FALSE):
+            if sentences(ensures, Truth.FALSE):
                 return Result.SATISFIED, ""
         said = self._act(attempt, step.release, release_of(step.id))
         ensures = self._read(step, host, "ensures").ensures
         if truth_of(ensures) is Truth.TRUE:
-            return Result.FAILED, f"released, but it still holds: {_sentences(ensures, Truth.TRUE)}"
+            return Result.FAILED, f"released, but it still holds: {sentences(ensures, Truth.TRUE)}"
         return Result.RELEASED, said
 
     def _loop(
@@ -226,14 +226,14 @@ class StepLoop:
             requires = self._read(step, host, "requires").requires
             self._refuse(requires, Truth.FALSE, Result.BLOCKED)
             self._refuse(requires, Truth.UNKNOWN, Result.UNKNOWN)
-            return Result.HELD, _sentences(requires, Truth.TRUE)
+            return Result.HELD, sentences(requires, Truth.TRUE)
         attached = self._attach(attempt)
         ensures = self._read(step, host, "ensures").ensures
         self._refuse(ensures, Truth.UNKNOWN, Result.UNKNOWN)
-        because = _sentences(ensures, Truth.FALSE)
+        because = sentences(ensures, Truth.FALSE)
         if not because:
             done = Result.RAN if attached is not None else Result.SATISFIED
-            return done, _sentences(ensures, Truth.TRUE)
+            return done, sentences(ensures, Truth.TRUE)
         if forbidden is not None:
             raise _Ended(Result.BLOCKED, f"{forbidden}; {because}")
         # The operator may take any time to answer, so requires are read behind the question,
@@ -249,7 +249,7 @@ class StepLoop:
         ensures = self._read(step, host, "ensures").ensures
         self._refuse(ensures, Truth.FALSE, Result.FAILED, "after it acted: ")
         self._refuse(ensures, Truth.UNKNOWN, Result.UNKNOWN, "after it acted: ")
-        return Result.RAN, said or _sentences(ensures, Truth.TRUE)
+        return Result.RAN, said or sentences(ensures, Truth.TRUE)
 
     def _read(
         self,
@@ -276,10 +276,9 @@ class StepLoop:
     ) -> None:
         if truth_of(findings) is not truth:
             return
-        deciding = [finding for finding in findings if finding.truth is truth]
-        if truth is Truth.UNKNOWN and all(finding.unreachable for finding in deciding):
+        if truth is Truth.UNKNOWN and out_of_reach(findings):
             result = Result.UNREACHABLE
-        raise _Ended(result, prefix + _sentences(findings, truth))
+        raise _Ended(result, prefix + sentences(findings, truth))
 
     def _attach(self, attempt: _Attempt) -> str | None:
         """Wait for a live job of this step; what it said, or None where none lives."""
@@ -397,7 +396,3 @@ def _shortened(text: str) -> str:
 
 def _error_class(result: Result) -> str:
     return {Result.UNREACHABLE: "unreachable", Result.TIMEOUT: "timeout"}.get(result, "")
-
-
-def _sentences(findings: Sequence[Finding], truth: Truth) -> str:
-    return "; ".join(finding.sentence() for finding in findings if finding.truth is truth)
