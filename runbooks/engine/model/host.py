@@ -10,7 +10,7 @@ from typing import Any
 from runbooks.engine.model.diagnostic import Diagnostic, RunbookError, did_you_mean
 from runbooks.engine.model.values import split_root
 
-__all__ = ["DEFAULT_STATE", "Context", "Host", "Root"]
+__all__ = ["DEFAULT_STATE", "Context", "Host", "Origin", "Root"]
 
 # `$HOME` is expanded by the host's shell.
 DEFAULT_STATE = "$HOME/.local/state/eagle3-runbooks"
@@ -88,14 +88,27 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Who acts: the run's id, the operator, the controller (its host name)."""
+
+    run: str
+    operator: str
+    controller: str
+
+
+@dataclass(frozen=True, slots=True)
 class Context:
-    """Where a fact is read or an operation acts: the host, the step, the fleet, the project."""
+    """Where a fact is read or an operation acts: the host, the step, the fleet, the project.
+
+    `origin` is None while planning, and wherever no run acts.
+    """
 
     host: Host
     fleet: Mapping[str, Host]
     project: Path
     runbook: str = ""
     step: str = ""
+    origin: Origin | None = None
 
     def owner(self, root: Root) -> Host:
         """The host that owns a root; proofs for a delete are read there."""

@@ -7,12 +7,13 @@ timed) and a test compares the actions with a data file.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from runbooks.engine.model.fact import Argument
 from runbooks.engine.model.host import Context
+from runbooks.engine.model.job import JobRecord, Progress
 from runbooks.engine.model.probe import Output, Shell
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Action",
     "Command",
     "Delegate",
+    "JobRecord",
     "Operation",
     "OperationFailed",
     "Preview",
@@ -73,18 +75,6 @@ class Wait:
     """Let `seconds` pass (between two looks at a job)."""
 
     seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far long work has come; `eta` in seconds, `beat` seconds since it last moved."""
-
-    text: str
-    done: float | None = None
-    total: float | None = None
-    unit: str = ""
-    eta: float | None = None
-    beat: float | None = None
 
 
 # Shell inside `act` is a look at the world (never a change).
@@ -144,4 +134,22 @@ class Operation(ABC):
     def alive(self, args: Mapping[str, Any], context: Context) -> Generator[Shell, Output, bool]:
         """Whether work of this step lives on the host now (never unknown read as dead)."""
         return False
+        yield  # pragma: no cover - makes this a generator
+
+    def jobs(self, context: Context) -> Generator[Shell, Output, Sequence[JobRecord]]:
+        """For long work: the newest job of every step on the host, whatever runbook began it."""
+        return ()
+        yield  # pragma: no cover - makes this a generator
+
+    def follow(self, context: Context) -> Acting:
+        """For long work: watch the newest job of `context.runbook` and `context.step` to its end.
+
+        Needs no arguments: everything it shows is recorded on the host. Changes nothing.
+        """
+        raise OperationFailed(f"{self.name} has no jobs to follow")
+        yield  # pragma: no cover - makes this a generator
+
+    def cancel(self, context: Context) -> Acting:
+        """For long work: end that job and all its processes: TERM, a wait, then KILL."""
+        raise OperationFailed(f"{self.name} has no jobs to cancel")
         yield  # pragma: no cover - makes this a generator
