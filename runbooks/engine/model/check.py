@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -90,7 +90,12 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A check judged: what was wanted, what was read, where and when."""
+    """A check judged: what was wanted, what was read, where and when.
+
+    `durable` holds every field that stays true unless somebody acts, whether compared or not,
+    as JSON has it (an absent one is None; unknown ones are left out): for checkpoints and
+    saved plans.
+    """
 
     check: Check
     truth: Truth
@@ -100,6 +105,7 @@ class Finding:
     at: float
     reason: str = ""
     unreachable: bool = False
+    durable: Mapping[str, Any] = field(default_factory=dict)
 
     def sentence(self) -> str:
         """`path data:hidden is absent, want directory`."""
@@ -167,7 +173,18 @@ def judge(check: Check, reading: Reading) -> Finding:
         at=reading.at,
         reason="; ".join(dict.fromkeys(reasons)),
         unreachable=reading.unreachable,
+        durable=_durable(check, reading),
     )
+
+
+def _durable(check: Check, reading: Reading) -> dict[str, Any]:
+    return {
+        name: None if isinstance(value, Absent) else value
+        for name, value in reading.fields.items()
+        if name in check.fact.fields
+        and not check.fact.fields[name].volatile
+        and not isinstance(value, Unknown)
+    }
 
 
 def _telling(check: Check, reading: Reading) -> list[Want]:
