@@ -161,7 +161,7 @@ def test_a_full_disk_leaves_no_half_record(tmp_path: Path, monkeypatch) -> None:
     from runbooks.engine.run.journal import Journal
 
     journal = Journal(tmp_path / "run")
-    journal.take({"event": "run", "n": 1})
+    journal.take({"v": 1, "event": "run", "n": 1})
     write = os.write
 
     def full(file, data):
@@ -171,9 +171,9 @@ def test_a_full_disk_leaves_no_half_record(tmp_path: Path, monkeypatch) -> None:
 
     monkeypatch.setattr(os, "write", full)
     with pytest.raises(OSError, match="No space"):
-        journal.take({"event": "outcome", "reason": "x" * 15})
+        journal.take({"v": 1, "event": "outcome", "reason": "x" * 15})
     monkeypatch.undo()
-    journal.take({"event": "end", "n": 2})
+    journal.take({"v": 1, "event": "end", "n": 2})
     journal.close()
     assert [r["event"] for r in read_journal(journal.path)] == ["run", "end"]
 
