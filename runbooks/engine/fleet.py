@@ -9,7 +9,7 @@ from runbooks.engine.model.host import Host
 from runbooks.engine.model.operation import Command, Delegate, Put
 from runbooks.engine.model.probe import Output, Shell
 
-__all__ = ["Fleet", "ReadOnlyError", "Unreachable"]
+__all__ = ["Fenced", "Fleet", "ReadOnlyError", "Unreachable"]
 
 
 class Unreachable(Exception):
@@ -19,6 +19,15 @@ class Unreachable(Exception):
         super().__init__(f"{host}: {reason}")
         self.host = host
         self.reason = reason
+
+
+class Fenced(Exception):
+    """The fence of a change refused it; `said` is what the fence printed. Nothing was done."""
+
+    def __init__(self, host: str, said: str):
+        super().__init__(f"{host}: the change was refused: {said}")
+        self.host = host
+        self.said = said
 
 
 class ReadOnlyError(Exception):
@@ -38,8 +47,13 @@ class Fleet(Protocol):
     def ask(self, questions: Sequence[tuple[str, Shell]]) -> list[Output | Unreachable]:
         """Answer (host, script) pairs in order: one round trip a host, hosts side by side."""
 
-    def perform(self, host: str, action: Command | Put | Delegate) -> Output:
-        """Change the host. Raises Unreachable; ReadOnlyError while planning."""
+    def perform(self, host: str, action: Command | Put | Delegate, fence: str = "") -> Output:
+        """Change the host. Raises Unreachable; ReadOnlyError while planning.
+
+        `fence` is a POSIX script that runs first, in the same shell and round trip, before
+        every command that the action consists of. Where it does not exit with 0, nothing is
+        done and Fenced is raised with what it printed.
+        """
 
     def read_only(self, on: bool) -> None:
         """While on, `perform` raises; a plan touches nothing."""

@@ -6,8 +6,6 @@ first three and the confirmation; the session does the rest.
 
 from __future__ import annotations
 
-import getpass
-import os
 import socket
 import threading
 import time
@@ -17,7 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from runbooks.engine.fleet import Fleet
-from runbooks.engine.model.diagnostic import ExitCode
+from runbooks.engine.jobs import jobs_on
+from runbooks.engine.lock.keeper import Keeper
+from runbooks.engine.lock.owner import operator
+from runbooks.engine.lock.reach import locked_hosts
+from runbooks.engine.model.diagnostic import ExitCode, RunbookError
+from runbooks.engine.model.host import Origin
 from runbooks.engine.model.operation import Preview
 from runbooks.engine.model.runbook import Runbook, Step
 from runbooks.engine.plan.approval import Approval
@@ -27,8 +30,10 @@ from runbooks.engine.plan.survey import Survey
 from runbooks.engine.plan.transient import TransientState, dependents_of, transient_state
 from runbooks.engine.redact import Redactor
 from runbooks.engine.registry import Registry
+from runbooks.engine.run.change import Changer
 from runbooks.engine.run.event import Bus
 from runbooks.engine.run.journal import Journal, new_run_id
+from runbooks.engine.run.mirror import Mirror
 from runbooks.engine.run.outcome import Outcome, Result
 from runbooks.engine.run.scheduler import Scheduler
 from runbooks.engine.run.step_loop import AskApproval, StepLoop
@@ -74,12 +79,18 @@ class Report:
         return sum(outcome.acted for outcome in self.outcomes.values())
 
 
-def _operator() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        # A user without a name, as containers have.
-        return f"uid {os.getuid()}"
+# How a step with a job may end while the job lives.
+_UNFINISHED = frozenset(
+    {
+        Result.UNKNOWN,
+        Result.BUG,
+        Result.FAILED,
+        Result.TIMEOUT,
+        Result.UNREACHABLE,
+        Result.LOCKED,
+        Result.INTERRUPTED,
+    }
+)
 
 
 class Session:
@@ -131,11 +142,17 @@ class Session:
         """Carry the runbook out; every step is judged anew, whatever a plan said."""
         begun = time.monotonic()
         self.unlock()
-        run_id = new_run_id(self._now())
-        journal = Journal(self.options.runs / run_id)
+        origin = Origin(new_run_id(self._now()), operator(), socket.gethostname())
+        run_id = origin.run
+        self.survey.origin = origin
+        protects = locked_hosts(self.runbook, self.survey.fleet.hosts, self._forbids)
+        mirror = Mirror(run_id, self.runbook.name, tuple(protects))
+        journal = Journal(self.options.runs / run_id, mirror.copy)
         self.bus.record_to(journal)
+        keeper = self._keeper(origin, protects)
         loop = StepLoop(
             survey=self.survey,
+            changer=Changer(self.survey.fleet, keeper, mirror),
             bus=self.bus,
             secrets=self._secrets or {},
             approvals=self.options.approvals,
@@ -152,29 +169,71 @@ class Session:
             skip=self._skip,
             stop=self.stop,
         )
-        self.bus.emit("run", **self._identity(run_id))
+        self.bus.emit("run", **self._identity(origin))
         code = ExitCode.BUG
         try:
-            self.survey.fleet.connect(sorted(self.runbook.hosts | self.runbook.consulted))
+            needed = self.runbook.hosts | self.runbook.consulted | set(protects)
+            keeper.take_all(self.survey.fleet.connect(sorted(needed)))
             scheduler.run()
             report = Report(
                 run_id, dict(scheduler.outcomes), journal.path, time.monotonic() - begun
             )
             code = report.code
             return report
+        except RunbookError as error:
+            code = error.code
+            raise
         finally:
-            self.bus.emit("end", run=run_id, exit=int(code), journal=str(journal.path))
+            left = self._left_behind(scheduler, protects)
+            self.bus.emit("end", run=run_id, exit=int(code), journal=str(journal.path), left=left)
+            keeper.release_all(left, mirror.sending)
             journal.close()
 
-    def _identity(self, run_id: str) -> dict[str, Any]:
+    def _forbids(self, step: str, host: str) -> str | None:
+        return None if self._within(host) else "outside --limit"
+
+    def _keeper(self, origin: Origin, protects: Mapping[str, Sequence[str]]) -> Keeper:
+        def on_lock(host: str, action: str, generation: int, text: str) -> None:
+            self.bus.emit("lock", host=host, action=action, generation=generation, text=text)
+
+        fleet = self.survey.fleet
+        return Keeper(
+            fleet,
+            origin,
+            self.runbook.name,
+            protects,
+            lambda hosts: jobs_on(self.survey.registry, fleet, self.options.project, hosts),
+            on_lock,
+            self._now,
+        )
+
+    def _left_behind(
+        self, scheduler: Scheduler, protects: Mapping[str, Sequence[str]]
+    ) -> dict[str, str]:
+        """Hosts whose lock stays with a job that lives, or may live: why."""
+        units = [
+            (self.runbook.steps[step], host)
+            for (step, host), outcome in scheduler.outcomes.items()
+            if step in self.runbook.steps and outcome.result in _UNFINISHED
+        ]
+        left: dict[str, str] = {}
+        for (step, host), answer in self.survey.alive(units).items():
+            if answer.value or not answer.known:
+                why = "lives" if answer.value else f"may live ({answer.unknown})"
+                for locked, hosts in protects.items():
+                    if host in hosts:
+                        left.setdefault(locked, f"the job of {step} on {host} {why}")
+        return left
+
+    def _identity(self, origin: Origin) -> dict[str, Any]:
         """Who runs what, from where, for the journal."""
         return {
-            "run": run_id,
+            "run": origin.run,
             "runbook": self.runbook.name,
             "file": str(self.runbook.file),
             "digest": self.runbook.digest,
-            "operator": _operator(),
-            "controller": socket.gethostname(),
+            "operator": origin.operator,
+            "controller": origin.controller,
             "door": self.options.door,
             "hosts": sorted(self.runbook.hosts),
         }

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from runbooks.engine.fleet import ReadOnlyError, Unreachable
+from runbooks.engine.fleet import Fenced, ReadOnlyError, Unreachable
 from runbooks.engine.model.check import Check, Want
 from runbooks.engine.model.diagnostic import Place
 from runbooks.engine.model.fact import Argument, Fact, Field
@@ -121,6 +121,9 @@ class World:
     reading: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
     before: Any = None
+    locks: dict[str, str] = field(default_factory=dict)
+    taken: dict[str, str] = field(default_factory=dict)
+    locking: list[tuple[str, str]] = field(default_factory=list)
 
     @property
     def hosts(self) -> Mapping[str, Host]:
@@ -147,11 +150,15 @@ class World:
                 answers.append(Output(0, str(value).encode()))
         return answers
 
-    def perform(self, host, action):
+    def perform(self, host, action, fence=""):
         if self.reading:
             raise ReadOnlyError(str(action))
         if host in self.down:
             raise Unreachable(host, "no route to host")
+        if fence and host in self.taken:
+            raise Fenced(host, self.taken[host])
+        if action.label.startswith("lock "):
+            return self.lock_command(host, action)
         with self.lock:
             self.log.append((host, action.argv))
         if self.before is not None:
@@ -169,6 +176,11 @@ class World:
             case ("fail", *_):
                 return Output(1)
         return Output(0)
+
+    def lock_command(self, host, action):
+        """Locks are free unless `locks` tells what is read of one; `taken` fences changes."""
+        self.locking.append((host, action.label))
+        return Output(0, self.locks.get(host, "held\t1\n").encode())
 
     def read_only(self, on: bool) -> None:
         self.reading = on

@@ -121,6 +121,8 @@ def _execute(state: Any, host: Any, command: Any, base: dict[str, Any], run: Run
         task = _task(command.get_raw_value(), arguments)
         output = run(host, task, arguments)
         return Output(0, output.stdout, output.stderr) if output.exit in accepted else output
+    # What runs beside our framing (a file transfer) is fenced by a command of its own.
+    run(host, Task(argv=("true",), timeout=60), dict(base))
     if isinstance(command, FunctionCommand):
         # The function may call operations of its own.
         before, host.in_op = host.in_op, False

@@ -22,7 +22,14 @@ from runbooks.engine.model.diagnostic import RunbookError, did_you_mean
 from runbooks.engine.model.operation import Command, Delegate, Put
 from runbooks.engine.model.probe import Output, Shell
 
-__all__ = ["change_text", "fake_data", "load_responses", "output_of", "question_text"]
+__all__ = [
+    "change_text",
+    "fake_data",
+    "load_responses",
+    "lock_answer",
+    "output_of",
+    "question_text",
+]
 
 _EXIT = re.compile(r"\[exit (\d+)\]")
 _KEYS = ("stdout", "stderr", "exit")
@@ -45,6 +52,13 @@ def change_text(action: Command | Put | Delegate) -> str:
             name = f"{operation.__module__.rpartition('.')[2]}.{operation.__name__}"
             given = " ".join(f"{key}={value}" for key, value in action.arguments.items())
             return f"#! {action.label or name}\n{name} {given}"
+
+
+def lock_answer(action: Command | Put | Delegate) -> Output | None:
+    """A fake host keeps no state, so its lock is always free; None for any other change."""
+    if isinstance(action, Command) and action.label.startswith("lock "):
+        return Output(0, b"held\t1\n")
+    return None
 
 
 def output_of(success: bool, output: Any) -> Output:

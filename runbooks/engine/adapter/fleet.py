@@ -24,10 +24,11 @@ from pyinfra.context import ctx_state
 from runbooks.engine.adapter import batch, fake, writing
 from runbooks.engine.adapter.connections import Connections
 from runbooks.engine.adapter.delegate import connector_arguments, run_delegate, would_change
+from runbooks.engine.adapter.fence import fenced, refusal
 from runbooks.engine.adapter.guard import FactFailed, guard_of
 from runbooks.engine.adapter.hosts import is_fake, model_hosts, name_of
 from runbooks.engine.adapter.runtime import is_patched
-from runbooks.engine.fleet import ReadOnlyError, Unreachable
+from runbooks.engine.fleet import Fenced, ReadOnlyError, Unreachable
 from runbooks.engine.model.diagnostic import RunbookError, did_you_mean
 from runbooks.engine.model.host import Host
 from runbooks.engine.model.operation import Command, Delegate, Put
@@ -96,26 +97,30 @@ class PyinfraFleet:
             answers.update(zip(indices, outputs, strict=True))
         return [answers[index] for index in range(len(questions))]
 
-    def perform(self, host: str, action: Command | Put | Delegate) -> Output:
-        """Change the host. Raises Unreachable; ReadOnlyError while planning."""
+    def perform(self, host: str, action: Command | Put | Delegate, fence: str = "") -> Output:
+        """Change the host: see `Fleet.perform`. A fake host has no shell that could refuse."""
         if self._guard.read_only:
             what = fake.change_text(action).splitlines()[0].removeprefix("#! ")
             raise ReadOnlyError(f"{host}: a change was to be made while planning: {what}")
         target = self._host(host)
         self._connections.connect(target)
         if is_fake(target):
+            if (answer := fake.lock_answer(action)) is not None:
+                return answer
             self.recorded.append((host, action))
             return self._fake(target, fake.change_text(action))
         match action:
             case Command():
-                return self._change(target, batch.command_task(action))
+                return self._change(target, batch.command_task(action), fence)
             case Put():
-                return self._put(target, action)
+                return self._put(target, action, fence)
             case Delegate():
+
+                def run(host: Any, task: batch.Task, arguments: dict[str, Any]) -> Output:
+                    return self._change_as_told(host, task, arguments, fence)
+
                 with self._operating[host]:
-                    return run_delegate(
-                        self.state, target, self._guard, action, self._change_as_told
-                    )
+                    return run_delegate(self.state, target, self._guard, action, run)
 
     def would_change(self, host: str, delegate: Delegate) -> bool:
         """Whether a pyinfra operation would change the host now; changes nothing.
@@ -155,24 +160,27 @@ class PyinfraFleet:
         lost = Unreachable(name, reason)
         return [lost if output is None else output for output in outputs]
 
-    def _change(self, host: Any, task: batch.Task) -> Output:
-        return self._change_as_told(host, task, connector_arguments(self.state, host, {}))
+    def _change(self, host: Any, task: batch.Task, fence: str) -> Output:
+        return self._change_as_told(host, task, connector_arguments(self.state, host, {}), fence)
 
-    def _change_as_told(self, host: Any, task: batch.Task, arguments: dict[str, Any]) -> Output:
-        """Run one changing task with these connector arguments."""
-        outputs, reason = self._send(host, [task], arguments, changing=True)
+    def _change_as_told(
+        self, host: Any, task: batch.Task, arguments: dict[str, Any], fence: str
+    ) -> Output:
+        """Run one changing task with these connector arguments, behind the fence."""
+        outputs, reason = self._send(host, [task], arguments, changing=True, fence=fence)
         if outputs[0] is None:
             raise Unreachable(name_of(host.name), f"{reason}; how far it came is not known")
         return outputs[0]
 
-    def _put(self, host: Any, put: Put) -> Output:
+    def _put(self, host: Any, put: Put, fence: str) -> Output:
         temp = writing.temporary(put, secrets.token_hex(6))
         # A secret never passes through another file of another mode, as file transfer
         # with sudo does.
         if put.secret or len(put.content) <= writing.INLINE_LIMIT:
             script = writing.inline_script(put, temp)
-            return self._change(host, batch.Task(script=script, last=True, hidden=put.secret))
-        prepared = self._change(host, batch.Task(script=writing.prepare_script(put, temp)))
+            task = batch.Task(script=script, last=True, hidden=put.secret)
+            return self._change(host, task, fence)
+        prepared = self._change(host, batch.Task(script=writing.prepare_script(put, temp)), fence)
         if prepared.exit != 0:
             return prepared
         try:
@@ -185,10 +193,10 @@ class PyinfraFleet:
             self._connections.lost(host)
             raise
         except OSError as error:
-            self._change(host, batch.Task(argv=("rm", "-f", "--", temp)))
+            self._change(host, batch.Task(argv=("rm", "-f", "--", temp)), fence)
             return Output(1, stderr=str(error))
         script = f"trap 'rm -f -- \"$EAGLE3_TEMP\"' EXIT\n{writing.finish_script(put, temp)}"
-        return self._change(host, batch.Task(script=script, env={"EAGLE3_TEMP": temp}))
+        return self._change(host, batch.Task(script=script, env={"EAGLE3_TEMP": temp}), fence)
 
     def _fake(self, host: Any, text: str) -> Output:
         return fake.output_of(*host.connector.run_shell_command(StringCommand(text)))
@@ -200,6 +208,7 @@ class PyinfraFleet:
         arguments: dict[str, Any],
         *,
         changing: bool = False,
+        fence: str = "",
     ) -> tuple[list[Output | None], str]:
         """One round trip; None for tasks without a whole answer, and the reason of those.
 
@@ -210,7 +219,10 @@ class PyinfraFleet:
         if threading.current_thread() is not threading.main_thread() and not is_patched():
             raise RuntimeError("threads use a fleet only after adapter.runtime.patch()")
         token = secrets.token_hex(6)
-        text = batch.compose(tasks, batch.environment(self._hosts[name]), token)
+        preamble = batch.environment(self._hosts[name])
+        if fence:
+            preamble += "\n" + fenced(fence, token)
+        text = batch.compose(tasks, preamble, token)
         limits = [task.timeout for task in tasks]
         patience: float | None = None
         if all(limit is not None for limit in limits):
@@ -242,6 +254,8 @@ class PyinfraFleet:
                     return [Output(124, stderr=reason) for _ in tasks], ""
                 raise Unreachable(name, reason) from error
             raise
+        if fence and (refused := refusal(output.stdout_lines, token)) is not None:
+            raise Fenced(name, refused)
         outputs = batch.parse(output.stdout_lines, tasks, token, time.monotonic() - begun)
         if None not in outputs:
             return outputs, ""

@@ -61,11 +61,24 @@ def model_hosts(inventory: Any) -> dict[str, Host]:
             roots=reader.roots(layers),
             path=reader.folders(where, data),
             state=reader.text(where, data, "state_dir", DEFAULT_STATE),
+            guest_of=reader.guest_of(where, data),
             data=data,
         )
+    faults.extend(_circles(hosts, source))
     if faults:
         raise RunbookError(*faults)
     return hosts
+
+
+def _circles(hosts: Mapping[str, Host], source: Path) -> Iterator[Diagnostic]:
+    """Hosts that are guests of themselves, over others."""
+    for name in hosts:
+        chain = [name]
+        while (above := hosts[chain[-1]].guest_of) in hosts and above not in chain:
+            chain.append(str(above))
+        if above == name and min(chain) == name:
+            turn = " → ".join([*chain, name])
+            yield Diagnostic(f"guest_of goes in a circle: {turn}", where=str(source))
 
 
 def _groups(host: Any) -> tuple[str, ...]:
@@ -108,6 +121,22 @@ class _Reader:
             self.fault(where.get(key, ""), f"{key} is {value!r}, want text")
             return default
         return value
+
+    def guest_of(self, where: Mapping[str, str], data: Mapping[str, Any]) -> str | None:
+        value = data.get("guest_of")
+        if value is None:
+            return None
+        if value not in self.known:
+            self.fault(
+                where.get("guest_of", ""),
+                f"guest_of {value!r} is no host of the inventory",
+                did_you_mean(str(value), self.known),
+            )
+            return None
+        if value == self.host:
+            self.fault(where.get("guest_of", ""), "guest_of names the host itself")
+            return None
+        return str(value)
 
     def folders(self, where: Mapping[str, str], data: Mapping[str, Any]) -> tuple[str, ...]:
         value = data.get("path", ())

@@ -38,7 +38,8 @@ class Host:
     """One host: its name, groups, roots, and the inventory's other data.
 
     `path` lists folders put before PATH for every command (where `eagle3` is installed);
-    `state` is the folder for jobs and checkpoints, in the host's shell's words.
+    `state` is the folder for locks, jobs and checkpoints, in the host's shell's words; every
+    operator of the host has to have the same one. `guest_of` names the host that it runs on.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Host:
     roots: Mapping[str, Root] = field(default_factory=dict)
     path: tuple[str, ...] = ()
     state: str = DEFAULT_STATE
+    guest_of: str | None = None
     data: Mapping[str, Any] = field(default_factory=dict)
 
     def resolve(self, text: str) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +103,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Runbook:
-    """A whole runbook; `steps` keep the file's order, `order` is one that respects `needs`."""
+    """A whole runbook; `steps` keep the file's order, `order` is one that respects `needs`.
+
+    `uncut` is the runbook that this one was narrowed from, or None.
+    """
 
     name: str
     file: Path
@@ -113,6 +116,24 @@ class Runbook:
     variables: Mapping[str, Any] = field(default_factory=dict)
     secrets: Mapping[str, Secret] = field(default_factory=dict)
     digest: str = ""
+    uncut: Runbook | None = None
+
+    @property
+    def whole(self) -> Runbook:
+        """With every step of the file."""
+        return self.uncut or self
+
+    def narrowed(self, ids: Collection[str]) -> Runbook:
+        """These steps alone; `ids` hold everything that they wait for.
+
+        The digest stays the file's: what is left out is said by the scope.
+        """
+        return replace(
+            self,
+            steps={name: step for name, step in self.steps.items() if name in ids},
+            order=tuple(name for name in self.order if name in ids),
+            uncut=self.whole,
+        )
 
     def upstream(self, step_id: str) -> set[str]:
         """Every step that `step_id` waits for, directly or not."""

@@ -12,7 +12,7 @@ from runbooks.engine.binding import bind_args, bind_check, wants_estimate
 from runbooks.engine.fleet import Fleet
 from runbooks.engine.inquiry import Answer, Inquiry, inquire, read_checks
 from runbooks.engine.model.check import Check, Finding, Truth
-from runbooks.engine.model.host import Context
+from runbooks.engine.model.host import Context, Origin
 from runbooks.engine.model.operation import OperationFailed, Preview
 from runbooks.engine.model.probe import Output, Shell
 from runbooks.engine.model.runbook import Act, Estimate, Runbook, Step
@@ -23,6 +23,7 @@ __all__ = [
     "Survey",
     "Unit",
     "act_of",
+    "readable_together",
     "truth_of",
 ]
 
@@ -60,6 +61,7 @@ class Survey:
     fleet: Fleet
     project: Path
     now: Callable[[], float] = time.time
+    origin: Origin | None = None
 
     def context(self, step: Step, host: str) -> Context:
         return Context(
@@ -68,6 +70,7 @@ class Survey:
             project=self.project,
             runbook=self.runbook.name,
             step=step.id,
+            origin=self.origin,
         )
 
     def units(self) -> list[tuple[Step, str]]:
@@ -166,6 +169,18 @@ def act_of(step: Step) -> Act:
     if step.do is None:
         raise ValueError(f"step {step.id} is a gate and has no operation")
     return step.do
+
+
+def readable_together(step: Step) -> bool:
+    """Whether requires may be read along with ensures, before it is known that they matter.
+
+    Not where a full reading takes hours (a plan has a cheaper one), nor where it needs the
+    step's estimate, nor before an operator is asked.
+    """
+    return step.irreversible is None and not any(
+        wants_estimate(check) or check.fact.for_plan(check.args) != check.args
+        for check in step.requires
+    )
 
 
 def _previewing(

@@ -6,11 +6,12 @@ import math
 import shlex
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runbooks.engine.fleet import Fleet, Unreachable
+from runbooks.engine.lock.keeper import Locked
 from runbooks.engine.model.operation import (
     Acting,
     Action,
@@ -21,6 +22,7 @@ from runbooks.engine.model.operation import (
     Wait,
 )
 from runbooks.engine.model.probe import Output, Shell
+from runbooks.engine.run.change import Changer
 from runbooks.engine.run.event import Bus
 
 __all__ = ["Interrupted", "Performer", "TimedOut"]
@@ -41,15 +43,16 @@ class TimedOut(Exception):
 class Performer:
     """Runs one operation's `act` on one host.
 
-    The intent is on the disk before the first mutating action, and only then. `deadline` is
-    in seconds of the monotonic clock, None without a timeout.
+    The intent (`intent` says what it holds) is on the disk before the first mutating action,
+    and only then. `deadline` is in seconds of the monotonic clock, None without a timeout.
     """
 
     fleet: Fleet
+    changer: Changer
     bus: Bus
     step: str
     host: str
-    what: str
+    intent: Mapping[str, Any]
     leave: threading.Event
     deadline: float | None = None
     sleep: Callable[[float], None] = time.sleep
@@ -57,7 +60,10 @@ class Performer:
     acted: bool = field(default=False, init=False)
 
     def perform(self, acting: Acting) -> str:
-        """The operation's outcome text; raises OperationFailed, Unreachable, TimedOut, Interrupted."""
+        """The operation's outcome text.
+
+        Raises OperationFailed, Unreachable, TimedOut, Interrupted, Locked.
+        """
         output: Output | None = None
         error: Unreachable | None = None
         while True:
@@ -118,14 +124,21 @@ class Performer:
         if isinstance(action, Command) and left is not None:
             bounded = action.timeout is None or left <= action.timeout
             action = replace(action, timeout=left if bounded else action.timeout)
-        if not self.acted:
+        first = not self.acted
+        if first:
             # A host that is down already was not touched: no intent.
             if reason := self.fleet.connect([self.host]).get(self.host):
                 raise Unreachable(self.host, reason)
-            self.bus.emit("intent", step=self.step, host=self.host, operation=self.what)
+            self.changer.hold(self.host)
+            self.bus.emit("intent", step=self.step, host=self.host, **self.intent)
             self.acted = True
         begun = time.monotonic()
-        output = self.fleet.perform(self.host, action)
+        try:
+            output = self.changer.perform(self.host, action)
+        except Locked:
+            # Refused by the host before it did anything.
+            self.acted = not first
+            raise
         self.bus.emit(
             "command",
             step=self.step,

@@ -20,7 +20,7 @@ SCHEMA_VERSION = 1
 class Event:
     """One thing that happened. `kind` is one of these words:
 
-    `run` begins, `facts` (a step's findings), `intent` (fsynced before the first
+    `run` begins, `lock` (taken, taken over, lost), `facts` (a step's findings), `intent` (fsynced before the first
     mutating command of a step), `command` (one mutating command and its exit), `progress`,
     `outcome` (of a step on a host), `note`, `end`.
     """

@@ -74,15 +74,16 @@ class Journal:
         if record["event"] == "progress":
             return
         chained = {"v": record["v"], "seq": self._seq, "prev": self._prev, **record}
-        line = json.dumps(chained, ensure_ascii=False, default=str)
-        raw = line.encode(errors="surrogateescape")
+        text = json.dumps(chained, ensure_ascii=False, default=str)
+        # A file name's stray byte (a lone surrogate) becomes `\\udc80`, which JSON reads back.
+        raw = text.encode(errors="backslashreplace")
         self._append(raw + b"\n")
         self._seq += 1
         self._prev = hashlib.sha256(raw).hexdigest()
         if record["event"] in _DURABLE:
             os.fsync(self._file)
         if self._copy is not None:
-            self._copy(record, line)
+            self._copy(record, raw.decode())
 
     def _append(self, line: bytes) -> None:
         """The whole line or nothing of it: a full disk must not leave half a record."""

@@ -26,6 +26,7 @@ class Result(Enum):
     FAILED = "failed"
     TIMEOUT = "timed out"
     UNREACHABLE = "unreachable"
+    LOCKED = "locked"  # the host is another run's, or became it meanwhile
     SKIPPED = "skipped"  # a step that it waits for did not succeed
     INTERRUPTED = "interrupted"
 
@@ -52,6 +53,7 @@ _CODES = {
     Result.FAILED: ExitCode.FAILED,
     Result.TIMEOUT: ExitCode.TIMEOUT,
     Result.UNREACHABLE: ExitCode.UNREACHABLE,
+    Result.LOCKED: ExitCode.LOCKED,
     Result.INTERRUPTED: ExitCode.INTERRUPTED,
 }
 

@@ -17,6 +17,7 @@ from typing import Any
 from runbooks.engine.binding import bind_args
 from runbooks.engine.fleet import Unreachable
 from runbooks.engine.inquiry import Answer
+from runbooks.engine.lock.keeper import Locked
 from runbooks.engine.model.check import Finding, Truth, out_of_reach, record, sentences
 from runbooks.engine.model.diagnostic import RunbookError
 from runbooks.engine.model.operation import Acting, OperationFailed, Preview, Progress
@@ -24,9 +25,11 @@ from runbooks.engine.model.probe import Unknown
 from runbooks.engine.model.runbook import Act, Estimate, Step
 from runbooks.engine.model.values import show_duration
 from runbooks.engine.plan.approval import Approval, approval_of
-from runbooks.engine.plan.survey import Findings, Survey, act_of, truth_of
+from runbooks.engine.plan.checkpoint import checkpoint_line
+from runbooks.engine.plan.survey import Findings, Survey, act_of, readable_together, truth_of
 from runbooks.engine.plan.transient import TransientState, Want, dependents_of, living_job
 from runbooks.engine.run.acting import Interrupted, Performer, TimedOut
+from runbooks.engine.run.change import Changer
 from runbooks.engine.run.event import Bus
 from runbooks.engine.run.outcome import Outcome, Result
 from runbooks.engine.run.scheduler import release_of
@@ -69,6 +72,7 @@ class StepLoop:
     """
 
     survey: Survey
+    changer: Changer
     bus: Bus
     secrets: Mapping[str, str]
     approvals: Mapping[tuple[str, str], Sequence[Approval]]
@@ -170,6 +174,9 @@ class StepLoop:
         except Unreachable as error:
             told = "after it began to act: " if attempt.acted else ""
             return Result.UNREACHABLE, told + error.reason
+        except Locked as error:
+            hint = f"; {error.hint}" if error.hint else ""
+            return Result.LOCKED, error.reason + hint
         except Unknown as error:
             return Result.UNKNOWN, error.reason
         except RunbookError as error:
@@ -196,6 +203,7 @@ class StepLoop:
 
     def _release(self, attempt: _Attempt, acted: bool) -> tuple[Result, str]:
         step, host = attempt.step, attempt.host
+        self.changer.hold(host)
         alive = self.survey.alive(dependents_of(self.survey, step))
         if (state := living_job(alive)) is not None:
             result = Result.LEFT if state.want is Want.LEFT else Result.UNKNOWN
@@ -227,47 +235,73 @@ class StepLoop:
             self._refuse(requires, Truth.FALSE, Result.BLOCKED)
             self._refuse(requires, Truth.UNKNOWN, Result.UNKNOWN)
             return Result.HELD, sentences(requires, Truth.TRUE)
+        if forbidden is None:
+            self.changer.hold(host)
         attached = self._attach(attempt)
-        ensures = self._read(step, host, "ensures").ensures
-        self._refuse(ensures, Truth.UNKNOWN, Result.UNKNOWN)
-        because = sentences(ensures, Truth.FALSE)
+        # Where requires cost no more than a look, they are read with the ensures.
+        together = forbidden is None and readable_together(step)
+        parts = ("ensures", "requires") if together else ("ensures",)
+        found = self._read(step, host, *parts)
+        self._refuse(found.ensures, Truth.UNKNOWN, Result.UNKNOWN)
+        because = sentences(found.ensures, Truth.FALSE)
         if not because:
+            self._checkpoint(step, host, found.ensures)
             done = Result.RAN if attached is not None else Result.SATISFIED
-            return done, sentences(ensures, Truth.TRUE)
+            return done, sentences(found.ensures, Truth.TRUE)
         if forbidden is not None:
             raise _Ended(Result.BLOCKED, f"{forbidden}; {because}")
         # The operator may take any time to answer, so requires are read behind the question,
         # and what would be lost is measured once more.
         approved = self._approved(step, host) if step.irreversible is not None else ()
-        estimates = self.survey.estimates([(step, host)])
-        requires = self._read(step, host, "requires", estimates).requires
-        self._refuse(requires, Truth.FALSE, Result.BLOCKED)
-        self._refuse(requires, Truth.UNKNOWN, Result.BLOCKED)
+        if not together:
+            estimates = self.survey.estimates([(step, host)])
+            found = self._read(step, host, "requires", estimates=estimates)
+        self._refuse(found.requires, Truth.FALSE, Result.BLOCKED)
+        self._refuse(found.requires, Truth.UNKNOWN, Result.BLOCKED)
+        preview = self._previewed(step, host)
         if step.irreversible is not None:
-            self._check_approval(step, host, approved)
-        said = self._act(attempt, act_of(step), step.id)
+            self._check_approval(step, host, approved, preview)
+        said = self._act(attempt, act_of(step), step.id, preview.value)
         ensures = self._read(step, host, "ensures").ensures
         self._refuse(ensures, Truth.FALSE, Result.FAILED, "after it acted: ")
         self._refuse(ensures, Truth.UNKNOWN, Result.UNKNOWN, "after it acted: ")
+        self._checkpoint(step, host, ensures)
         return Result.RAN, said or sentences(ensures, Truth.TRUE)
+
+    def _checkpoint(self, step: Step, host: str, ensures: Sequence[Finding]) -> None:
+        """What holds now, for its host: drift is what differs from it later."""
+        if self.survey.origin is None:
+            return
+        line = checkpoint_line(
+            step.id,
+            host,
+            ensures,
+            run=self.survey.origin.run,
+            at=self.survey.now(),
+            redactor=self.bus.redactor,
+        )
+        self.changer.mirror.checkpoint(host, line)
 
     def _read(
         self,
         step: Step,
         host: str,
-        part: str,
+        *parts: str,
         estimates: Mapping[tuple[str, str], Answer[Estimate]] | None = None,
     ) -> Findings:
+        """Read the checks of these parts, in one round trip where facts allow it."""
         unit = (step.id, host)
-        found = self.survey.findings([(step, host)], estimates or {}, parts=[part])[unit]
-        findings: tuple[Finding, ...] = getattr(found, part)
-        self.bus.emit(
-            "facts",
-            step=step.id,
-            host=host,
-            part=part,
-            checks=[record(finding) for finding in findings],
-        )
+        found = self.survey.findings([(step, host)], estimates or {}, parts=parts)[unit]
+        for part in parts:
+            findings: tuple[Finding, ...] = getattr(found, part)
+            if findings:
+                self.bus.emit(
+                    "facts",
+                    step=step.id,
+                    host=host,
+                    part=part,
+                    checks=[record(finding) for finding in findings],
+                )
         return found
 
     @staticmethod
@@ -299,9 +333,12 @@ class StepLoop:
         self._note(step, host, "its job lives; attached")
         return self._perform(attempt, acting, act, step.id)
 
-    def _measured(self, step: Step, host: str) -> Preview:
+    def _previewed(self, step: Step, host: str) -> Answer[Preview]:
+        """What the operation would change now: the journal's diff, and what is measured."""
+        return self.survey.previews([(step, host)])[step.id, host]
+
+    def _measured(self, step: Step, host: str, answer: Answer[Preview]) -> Preview:
         """What would be lost, measured here and now."""
-        answer = self.survey.previews([(step, host)])[step.id, host]
         if answer.value is None:
             raise _Ended(Result.UNKNOWN, f"cannot measure what would be lost: {answer.unknown}")
         if answer.value.refused:
@@ -312,16 +349,18 @@ class StepLoop:
         """What the operator gave beforehand, or types now."""
         if given := self.approvals.get((step.id, host), ()):
             return given
-        preview = self._measured(step, host)
+        preview = self._measured(step, host, self._previewed(step, host))
         typed = self.ask_approval(step, host, preview)
         if typed is None:
             hint = self.approve_hint.format(f"{step.id}={approval_of(step.id, host, preview)}")
             raise _Ended(Result.APPROVAL, f"{preview.summary}; {hint}")
         return (typed,)
 
-    def _check_approval(self, step: Step, host: str, approved: Sequence[Approval]) -> None:
+    def _check_approval(
+        self, step: Step, host: str, approved: Sequence[Approval], answer: Answer[Preview]
+    ) -> None:
         """Go on only when what is measured now is what was approved."""
-        measured = approval_of(step.id, host, self._measured(step, host))
+        measured = approval_of(step.id, host, self._measured(step, host, answer))
         # The one for this thing says how its amount differs; another is for another host.
         nearest = sorted(approved, key=lambda one: one.hash != measured.hash)
         refusals = [one.refusal(measured) for one in nearest]
@@ -331,36 +370,72 @@ class StepLoop:
         hint = self.approve_hint.format(f"{step.id}={measured}")
         raise _Ended(Result.APPROVAL, f"{refusal}; {hint}")
 
-    def _act(self, attempt: _Attempt, act: Act, label: str) -> str:
+    def _act(self, attempt: _Attempt, act: Act, label: str, preview: Preview | None = None) -> str:
         context = self.survey.context(attempt.step, attempt.host)
         args = bind_args(act.args, context.host, self.secrets)
-        return self._perform(attempt, act.operation.act(args, context), act, label)
+        return self._perform(attempt, act.operation.act(args, context), act, label, preview)
 
-    def _perform(self, attempt: _Attempt, acting: Acting, act: Act, label: str) -> str:
+    def _perform(
+        self,
+        attempt: _Attempt,
+        acting: Acting,
+        act: Act,
+        label: str,
+        preview: Preview | None = None,
+    ) -> str:
         step = attempt.step
-        watch = _Watch(self, step, attempt.host)
-        performer = Performer(
-            fleet=self.survey.fleet,
-            bus=self.bus,
-            step=label,
-            host=attempt.host,
-            what=act.operation.name,
-            leave=self.leave,
-            deadline=time.monotonic() + step.timeout if step.timeout is not None else None,
-            on_progress=watch.see,
-        )
-        lives = "; its job goes on, and the next run attaches to it" if act.operation.long else ""
+        performer = self._performer(attempt, act, label, preview, step.timeout)
         try:
             return performer.perform(acting)
         except OperationFailed as error:
             raise _Ended(Result.FAILED, str(error) or "the operation failed") from None
         except TimedOut:
-            limit = show_duration(step.timeout or 0)
-            raise _Ended(Result.TIMEOUT, f"longer than timeout: {limit}{lives}") from None
+            limit = f"longer than timeout: {show_duration(step.timeout or 0)}"
+            if act.operation.long:
+                limit += f"; {self._cancel(attempt, act, label)}"
+            raise _Ended(Result.TIMEOUT, limit) from None
         except Interrupted:
+            lives = ""
+            if act.operation.long:
+                lives = "; its job goes on, and the next run attaches to it"
             raise _Ended(Result.INTERRUPTED, f"left by the operator{lives}") from None
         finally:
             attempt.acted = attempt.acted or performer.acted
+
+    def _performer(
+        self,
+        attempt: _Attempt,
+        act: Act,
+        label: str,
+        preview: Preview | None,
+        timeout: int | None,
+    ) -> Performer:
+        intent = {"operation": act.operation.name}
+        if preview is not None:
+            intent |= {"summary": preview.summary, "diff": preview.diff}
+        return Performer(
+            fleet=self.survey.fleet,
+            changer=self.changer,
+            bus=self.bus,
+            step=label,
+            host=attempt.host,
+            intent=intent,
+            leave=self.leave,
+            deadline=time.monotonic() + timeout if timeout is not None else None,
+            on_progress=_Watch(self, attempt.step, attempt.host).see,
+        )
+
+    def _cancel(self, attempt: _Attempt, act: Act, label: str) -> str:
+        """End a job whose time is over; what came of it, in words."""
+        context = self.survey.context(attempt.step, attempt.host)
+        try:
+            return self._performer(attempt, act, label, None, None).perform(
+                act.operation.cancel(context)
+            )
+        except (OperationFailed, Unknown) as error:
+            return f"its job could not be ended ({error})"
+        except Interrupted:
+            return "its job is being ended, on its host"
 
     def _note(self, step: Step, host: str, text: str, **data: Any) -> None:
         self.bus.emit("note", step=step.id, host=host, text=text, **data)
