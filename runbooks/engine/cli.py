@@ -14,9 +14,21 @@ from runbooks.engine.model.diagnostic import ExitCode, RunbookError, did_you_mea
 
 __all__ = ["SUBCOMMANDS", "main"]
 
-SUBCOMMANDS = ("validate", "check", "plan", "run", "schema", "reference", "graph")
+SUBCOMMANDS = (
+    "validate",
+    "check",
+    "plan",
+    "run",
+    "status",
+    "attach",
+    "cancel",
+    "unlock",
+    "schema",
+    "reference",
+    "graph",
+)
 # Commands that talk to hosts: gevent must patch the standard library before they are imported.
-CONNECTING = ("check", "plan", "run")
+CONNECTING = ("check", "plan", "run", "status", "attach", "cancel", "unlock", "drift", "history")
 _HELP = ("-h", "--help")
 
 

@@ -110,12 +110,15 @@ def _expanding(path: str) -> str:
 
 def compose(tasks: Sequence[Task], preamble: str, token: str) -> str:
     """One script that runs all tasks; `token` (letters and digits) marks its framing lines."""
-    parts = [preamble, _FUNCTIONS.replace("TOKEN", token)]
+    parts = [preamble, _BEGIN]
+    if any(task.timeout is not None for task in tasks):
+        parts.append(_TIMEOUT)
+    parts.append(_ENCODER.replace("TOKEN", token))
     for index, task in enumerate(tasks):
         limit = f"tail -c {TAIL_LIMIT}" if task.last else f"head -c {ASK_LIMIT + 1}"
-        parts.append(_definition(task))
-        parts.append(f"_l() {{ {limit}; }}")
-        parts.append(f"_r {index}")
+        run = _RUN.replace("TOKEN", token).replace("INDEX", str(index)).replace("LIMIT", limit)
+        # Last, since a task's own text may hold any of these words.
+        parts.append(run.replace("TASK", _body(task), 1))
     parts.append("exit 0\n#eagle3-end")
     text = "\n".join(parts)
     if "\0" in text:
@@ -126,30 +129,32 @@ def compose(tasks: Sequence[Task], preamble: str, token: str) -> str:
 # Descriptors: 5 is the real standard output; 4 collects exit status and standard error, which
 # come after the output; 3 is the output of the task on its way through limit and encoding.
 # `!` and `@` stand in neither base64 nor hexadecimal digits.
-_FUNCTIONS = r"""exec 5>&1 </dev/null
-if timeout -k 1 9 true 2>/dev/null; then _t() { timeout -k 5 "$@"; }
-elif timeout 9 true 2>/dev/null; then _t() { timeout "$@"; }
-else _t() ( shift; exec "$@" )
-fi
-if command -v base64 >/dev/null 2>&1; then _k=b; _b() { base64; }
-elif command -v od >/dev/null 2>&1; then _k=x; _b() { od -An -v -tx1; }
+#
+# A process costs about a millisecond, so nothing here forks twice: a program in a pipeline is
+# called by its name (a function would fork once more), and a subshell ends with `exec`.
+_BEGIN = "exec 5>&1 </dev/null"
+_TIMEOUT = r"""if timeout -k 1 9 true 2>/dev/null; then _t='timeout -k 5'
+elif timeout 9 true 2>/dev/null; then _t=timeout
+else _t=
+fi"""
+_ENCODER = r"""if command -v base64 >/dev/null 2>&1; then _k=b; _b=base64
+elif command -v od >/dev/null 2>&1; then _k=x; _b='od -An -v -tx1'
 else _k=-
 fi
 printf '\n@TOKEN %s\n' "$_k"
-[ "$_k" != - ] || exit 0
-_r() {
-printf '\n@TOKEN %s\n' "$1"
-_e=$({ { { _f 2>&1 1>&3 3>&- 4>&- 5>&-; printf '!%s!' "$?" >&4; } | tail -c 1048576 | _b >&4; } 3>&1 |
-_l | _b >&5; } 4>&1)
-printf '\n@TOKEN e\n%s\n@TOKEN .\n' "$_e"
-}"""
+[ "$_k" != - ] || exit 0"""
+_RUN = r"""printf '\n@TOKEN INDEX\n'
+_e=$({ { { (
+TASK
+) 2>&1 1>&3 3>&- 4>&- 5>&-; printf '!%s!' "$?" >&4; } | tail -c 1048576 | $_b >&4; } 3>&1 |
+LIMIT | $_b >&5; } 4>&1)
+printf '\n@TOKEN e\n%s\n@TOKEN .\n' "$_e""""
 
 
-def _definition(task: Task) -> str:
-    """The function `_f` that runs the task in a subshell."""
-    lines = ["_f() ("]
+def _body(task: Task) -> str:
+    """The commands of the subshell that becomes the task."""
     # Assigned and exported by the shell itself: no process shows a value in its argv.
-    lines += [f"{name}={shlex.quote(value)}; export {name}" for name, value in task.env.items()]
+    lines = [f"{name}={shlex.quote(value)}; export {name}" for name, value in task.env.items()]
     if task.cwd is not None:
         folder = shlex.quote(task.cwd)
         lines.append(
@@ -157,7 +162,7 @@ def _definition(task: Task) -> str:
             f"{{ printf 'the folder %s cannot be entered\\n' {folder} >&2; exit 1; }}"
         )
     # `exec` and `timeout` find programs only, never the functions and builtins of this shell.
-    run = f"_t {task.timeout} " if task.timeout is not None else "exec "
+    run = f"exec ${{_t:+$_t {task.timeout}}} " if task.timeout is not None else "exec "
     if task.script is None:
         run += shlex.join(task.argv)
     elif len(task.script.encode()) <= _ARGUMENT_LIMIT and not task.hidden:
@@ -175,7 +180,6 @@ def _definition(task: Task) -> str:
         )
         run = f"printf %s '{base64.b64encode(task.stdin).decode()}' | base64 -d | ( {run} )"
     lines.append(run)
-    lines.append(")")
     return "\n".join(lines)
 
 

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,7 +26,7 @@ from pyinfra.version import __version__
 from runbooks.engine.adapter.connections import Connections
 from runbooks.engine.adapter.hosts import model_hosts, name_of, unreachable_hint
 from runbooks.engine.adapter.inventory import read_inventory, select_hosts
-from runbooks.engine.adapter.runtime import without_patching
+from runbooks.engine.adapter.runtime import on_endings, without_patching
 from runbooks.engine.fleet import Unreachable
 from runbooks.engine.model.diagnostic import Diagnostic, ExitCode, RunbookError
 
@@ -38,7 +39,9 @@ with without_patching():
 __all__ = ["exit_with", "install", "on_interrupt", "runbook_files", "unreachable_hint"]
 
 _final: ExitCode | None = None
-_interrupt_hooks: list[Callable[[], None]] = []
+# For each run: how it ends in order, and how it is left at once.
+_interrupt_hooks: list[tuple[Callable[[], None], Callable[[], None]]] = []
+_interrupts = 0
 _installed = False
 
 
@@ -93,8 +96,9 @@ def install() -> None:
         error = _original(name, cli_exceptions)
         error.exit_code = property(lambda self: int(_final or ExitCode.BUG))
 
-    # Ctrl-C exits 0.
+    # Ctrl-C exits 0; a terminal that is closed, or a kill, would leave locks behind.
     signal.signal(signal.SIGINT, _interrupted)
+    on_endings(_ended)
 
     if runbooks:
         # A host that is down asks the operator whether to go on, or ends the run, although
@@ -114,12 +118,13 @@ def exit_with(code: ExitCode) -> None:
         _final = code
 
 
-def on_interrupt(hook: Callable[[], None]) -> None:
-    """Call `hook` at the first Ctrl-C instead of leaving at once; a second one leaves.
+def on_interrupt(stop: Callable[[], None], leave: Callable[[], None]) -> None:
+    """Call `stop` at the first Ctrl-C, and `leave` at the second one, which then leaves.
 
-    The hook runs in a greenlet of its own and makes the run end (an Event is enough).
+    Hooks run in greenlets of their own. `stop` makes the run end in order (an Event is
+    enough); `leave` returns when what has to be recorded is recorded.
     """
-    _interrupt_hooks.append(hook)
+    _interrupt_hooks.append((stop, leave))
 
 
 def runbook_files(operations: Iterable[str]) -> list[Path]:
@@ -257,12 +262,12 @@ def _leave_all_down(state: Any, runbooks: list[Path]) -> NoReturn:
 
 
 def _interrupted(signum: int, frame: Any) -> None:
-    """The first Ctrl-C ends the run in order, the second one at once."""
-    if _final is ExitCode.INTERRUPTED:
-        sys.stderr.flush()
-        # Whatever still waits for a host would keep the interpreter from ending.
-        os._exit(int(ExitCode.INTERRUPTED))
+    """The first Ctrl-C ends the run in order, the second one at once, the third in any case."""
+    global _interrupts
+    _interrupts += 1
     exit_with(ExitCode.INTERRUPTED)
+    if _interrupts > 2:
+        _exit_now()
     if not _interrupt_hooks:
         click.echo("interrupted", err=True)
         context: Any = ctx_state
@@ -270,10 +275,37 @@ def _interrupted(signum: int, frame: Any) -> None:
             # Disconnecting takes greenlets of this pool, which the hosts' work still fills.
             context.get().pool = Pool()
         sys.exit(int(ExitCode.INTERRUPTED))
-    click.echo("interrupted: ending in order; once more to leave at once", err=True)
-    for hook in _interrupt_hooks:
-        # A handler runs in gevent's loop, where nothing may wait for a lock.
-        gevent.spawn(hook)
+    # A handler runs in gevent's loop, where nothing may wait for a lock.
+    if _interrupts == 1:
+        click.echo("interrupted: ending in order; once more to leave at once", err=True)
+        for stop, _ in _interrupt_hooks:
+            gevent.spawn(stop)
+    else:
+        gevent.spawn(_leave_runs)
+
+
+def _ended(signum: int, frame: Any) -> None:
+    """The terminal was closed, or somebody ends this process: leave at once, in order."""
+    global _interrupts
+    _interrupts = max(_interrupts, 1)
+    if _interrupt_hooks:
+        exit_with(ExitCode.INTERRUPTED)
+        gevent.spawn(_leave_runs)
+    else:
+        _interrupted(signum, frame)
+
+
+def _leave_runs() -> None:
+    for _, leave in _interrupt_hooks:
+        leave()
+    _exit_now()
+
+
+def _exit_now() -> NoReturn:
+    """Whatever still waits for a host would keep the interpreter from ending."""
+    with suppress(OSError):
+        sys.stderr.flush()
+    os._exit(int(ExitCode.INTERRUPTED))
 
 
 def _show(diagnostics: Iterable[Diagnostic]) -> None:

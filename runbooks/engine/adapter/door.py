@@ -43,6 +43,8 @@ __all__ = ["run_runbook"]
 
 logger = logging.getLogger(__name__)
 
+# Seconds that a run which is left has for its last words.
+_PARTING = 20.0
 _doors: WeakKeyDictionary[Any, dict[Path, Door]] = WeakKeyDictionary()
 _lock = threading.Lock()
 
@@ -80,6 +82,7 @@ class Door:
         self._report: Report | None = None
         self._failure: RunbookError | None = None
         self._running = threading.Lock()
+        self._ended = threading.Event()
 
     def _limit(self, state: Any) -> set[str] | None:
         if not isinstance(state.limit_hosts, list):
@@ -107,9 +110,9 @@ class Door:
         with self._running:
             if self._report is None and self._failure is None:
                 self.session.bus.add(RunView(self.console))
-                # The first Ctrl-C ends the run after the steps that run; pyinfra's door
-                # leaves at once at the second, and jobs go on.
-                on_interrupt(self.session.stop.set)
+                # The first Ctrl-C ends the run after the steps that run, the second one
+                # leaves them: jobs go on.
+                on_interrupt(self.session.stop.set, self._leave)
                 try:
                     self._report = self.session.run()
                 except RunbookError as error:
@@ -122,9 +125,15 @@ class Door:
                 else:
                     show_recap(self._report, self.session.runbook, self.console)
                     exit_with(self._report.code)
+                self._ended.set()
         if self._report is not None:
             return self._report.outcomes[step, host]
         return Outcome(step, host, Result.FAILED, str(self._failure))
+
+    def _leave(self) -> None:
+        """End the run, and wait a moment for its recap and its locks."""
+        self.session.abandon()
+        self._ended.wait(_PARTING)
 
     def _fail(self, error: RunbookError) -> None:
         from runbooks.engine.view.diagnostics import show_diagnostics

@@ -23,6 +23,7 @@ from gevent import monkey
 __all__ = [
     "is_patched",
     "is_terminal",
+    "on_endings",
     "on_interrupts",
     "patch",
     "quiet",
@@ -75,14 +76,25 @@ def quiet(level: int = logging.CRITICAL) -> None:
 def on_interrupts(*stages: Callable[[], object]) -> None:
     """Call the first stage at the first Ctrl-C, the next at the next; the last one repeats.
 
-    Each in a greenlet: a signal handler runs in gevent's loop, where nothing may wait.
+    A terminal that is closed (SIGHUP) and a kill (SIGTERM) call the last one. Each in a greenlet: a signal handler runs in gevent's loop, where nothing may wait.
     """
     left = list(stages)
 
     def interrupted(number: int, frame: object) -> None:
         gevent.spawn(left.pop(0) if len(left) > 1 else left[0])
 
+    def ended(number: int, frame: object) -> None:
+        gevent.spawn(left[-1])
+
     signal.signal(signal.SIGINT, interrupted)
+    on_endings(ended)
+
+
+def on_endings(handler: Callable[[int, Any], None]) -> None:
+    """Handle a closed terminal and a kill; not where nohup(1) has them ignored."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def is_terminal(stream: Any) -> bool:

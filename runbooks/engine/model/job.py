@@ -27,7 +27,8 @@ class JobRecord:
 
     `state` is `running`, `ended` (then `exit` is set) or `lost` (`reason` says how: the host
     rebooted, its processes are gone). Times are seconds since the epoch by the host's clock,
-    `now` when it was read. `unit` is its systemd unit, empty where it runs without.
+    `now` when it was read. `unit` is its systemd unit, empty where it runs without;
+    `operation` the registered operation that began it.
     """
 
     host: str
@@ -46,6 +47,7 @@ class JobRecord:
     now: float = 0.0
     log: str = ""
     progress: Progress | None = None
+    operation: str = "job"
 
     @property
     def alive(self) -> bool:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from runbooks.engine.fleet import Fleet, Unreachable
 from runbooks.engine.lock.keeper import Locked
@@ -22,13 +22,20 @@ from runbooks.engine.model.operation import (
     Wait,
 )
 from runbooks.engine.model.probe import Output, Shell
-from runbooks.engine.run.change import Changer
 from runbooks.engine.run.event import Bus
 
 __all__ = ["Interrupted", "Performer", "TimedOut"]
 
 # How much of a command's output the journal keeps.
 _TAIL = 4000
+
+
+class Changes(Protocol):
+    """What changes hosts: `change.Changer` behind locks."""
+
+    def hold(self, host: str) -> None: ...
+
+    def perform(self, host: str, action: Command | Put | Delegate) -> Output: ...
 
 
 class Interrupted(Exception):
@@ -48,7 +55,7 @@ class Performer:
     """
 
     fleet: Fleet
-    changer: Changer
+    changer: Changes
     bus: Bus
     step: str
     host: str

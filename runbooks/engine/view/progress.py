@@ -9,10 +9,12 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from runbooks.engine.model.job import Progress
 from runbooks.engine.model.values import show_duration
+from runbooks.engine.view.job import progress_text
 from runbooks.engine.view.text import clock, printable
 
-__all__ = ["RunView"]
+__all__ = ["ProgressLine", "RunView"]
 
 _STYLES = {
     "satisfied": ("=", "green"),
@@ -61,6 +63,10 @@ class RunView:
                 text = f"{record['part']} {check['check']}: {check['read']} ({check['truth']})"
                 self._line(record, text, "dim")
 
+    def _lock(self, record: Mapping[str, Any]) -> None:
+        if record["action"] != "taken":
+            self._line(record, f"lock {record['action']}: {record['text']}", "yellow")
+
     def _note(self, record: Mapping[str, Any]) -> None:
         self._line(record, record["text"], "yellow")
 
@@ -69,7 +75,7 @@ class RunView:
         if time.monotonic() - self._last.get(key, float("-inf")) < _QUIET:
             return
         self._last[key] = time.monotonic()
-        self._line(record, _progress_text(record), "cyan")
+        self._line(record, progress_text(_progress_of(record)), "cyan")
 
     def _outcome(self, record: Mapping[str, Any]) -> None:
         symbol, style = _STYLES.get(record["result"], ("!", "red"))
@@ -79,13 +85,30 @@ class RunView:
         self._line(record, f"{symbol} {record['result']}{took}{reason}", style)
 
 
-def _progress_text(record: Mapping[str, Any]) -> str:
-    parts = [record["text"]]
-    done, total = record.get("done"), record.get("total")
-    if done is not None and total:
-        parts.append(f"{done:,.0f}/{total:,.0f} {record.get('unit', '')} {done / total:.0%}")
-    if record.get("eta") is not None:
-        parts.append(f"left {show_duration(record['eta'])}")
-    if record.get("beat") is not None:
-        parts.append(f"last change {show_duration(record['beat'])} ago")
-    return "  ".join(part.strip() for part in parts if part)
+def _progress_of(record: Mapping[str, Any]) -> Progress:
+    known = ("done", "total", "unit", "eta", "beat")
+    return Progress(record["text"], **{name: record[name] for name in known if name in record})
+
+
+class ProgressLine:
+    """One job's progress: a line that moves on a terminal, else a line now and then."""
+
+    def __init__(self, console: Console):
+        self._console = console
+        self._last = float("-inf")
+        self._open = False
+
+    def show(self, name: str, host: str, progress: Progress) -> None:
+        text = printable(f"[{clock(time.time())}] {name}  {host}  {progress_text(progress)}")
+        if self._console.is_terminal:
+            self._console.file.write(f"\r{text[: self._console.width - 1]}\x1b[K")
+            self._console.file.flush()
+            self._open = True
+        elif time.monotonic() - self._last >= _QUIET:
+            self._last = time.monotonic()
+            self._console.print(text)
+
+    def end(self) -> None:
+        """Leave the line as it stands."""
+        if self._open:
+            self._console.file.write("\n")

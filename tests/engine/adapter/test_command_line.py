@@ -174,22 +174,39 @@ SLEEPS = """\
 import threading
 from pyinfra.operations import python
 from runbooks.engine.adapter.command_line import on_interrupt
-leave = threading.Event()
+stop, ended = threading.Event(), threading.Event()
+
+def leave():
+    open("parted", "w").close()
+
 if {hook}:
-    on_interrupt(leave.set)
+    on_interrupt(stop.set, leave)
 
 def wait():
     open("waiting", "w").close()
-    leave.wait(20)
+    (ended if {stubborn} else stop).wait(20)
     open("left", "w").close()
 
 python.call(function=wait)
 """
 
 
-@pytest.mark.parametrize("hook", [False, True])
-def test_an_interrupt_exits_130(project: Path, hook: bool) -> None:
-    (project / "runbooks" / "sleeps.py").write_text(SLEEPS.format(hook=hook))
+@pytest.mark.parametrize(
+    ("hook", "stubborn", "signals"),
+    [
+        (False, False, [signal.SIGINT]),
+        (True, False, [signal.SIGINT]),
+        (True, True, [signal.SIGINT, signal.SIGINT]),
+        (True, True, [signal.SIGTERM]),
+        (True, True, [signal.SIGHUP]),
+    ],
+)
+def test_an_interrupt_exits_130(
+    project: Path, hook: bool, stubborn: bool, signals: list[signal.Signals]
+) -> None:
+    """Once: in order. Twice, a kill, a closed terminal: at once, behind the last words."""
+    text = SLEEPS.format(hook=hook, stubborn=stubborn)
+    (project / "runbooks" / "sleeps.py").write_text(text)
     running = subprocess.Popen(
         [sys.executable, "-m", "pyinfra", "inventory", "runbooks/sleeps.py", "-y"],
         cwd=project,
@@ -201,11 +218,14 @@ def test_an_interrupt_exits_130(project: Path, hook: bool) -> None:
     while not (project / "waiting").exists() and time.monotonic() < end:
         time.sleep(0.05)
     begun = time.monotonic()
-    running.send_signal(signal.SIGINT)
+    for number in signals:
+        running.send_signal(number)
+        time.sleep(0.3)
     _, errors = running.communicate(timeout=20)
     assert running.returncode == 130, errors
-    assert time.monotonic() - begun < 5
-    assert (project / "left").exists() == hook
+    assert time.monotonic() - begun < 8
+    assert (project / "left").exists() == (hook and not stubborn)
+    assert (project / "parted").exists() == stubborn
     assert "Traceback" not in errors
 
 
