@@ -10,14 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from runbooks.engine.model.diagnostic import RunbookError
 from runbooks.engine.model.operation import Preview
 from runbooks.engine.model.values import show_size
 
-__all__ = ["TOLERANCE", "Approval", "approval_of", "parse_approvals", "phrase"]
+__all__ = ["TOLERANCE", "Approval", "approval_of", "parse_approvals", "phrase", "refusal_of"]
 
 TOLERANCE = 0.01
 _DIGEST = re.compile(r"([0-9]{1,18})-([0-9a-f]{12})")
@@ -49,6 +49,14 @@ def approval_of(step: str, host: str, preview: Preview) -> Approval:
     """What an approval of this measurement would be."""
     subject = json.dumps([step, host, preview.identity]).encode()
     return Approval(sum(preview.frees.values()), hashlib.sha256(subject).hexdigest()[:12])
+
+
+def refusal_of(approved: Sequence[Approval], measured: Approval) -> str | None:
+    """Why none of several approvals covers what is measured now, or None."""
+    # The one for this thing says how its amount differs; another is for another host.
+    nearest = sorted(approved, key=lambda one: one.hash != measured.hash)
+    refusals = [one.refusal(measured) for one in nearest]
+    return None if None in refusals else refusals[0]
 
 
 def phrase(step: str, host: str, preview: Preview) -> str:

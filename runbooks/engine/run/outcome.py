@@ -7,7 +7,7 @@ from enum import Enum
 
 from runbooks.engine.model.diagnostic import ExitCode
 
-__all__ = ["Outcome", "Result"]
+__all__ = ["Ended", "Outcome", "Result"]
 
 
 class Result(Enum):
@@ -79,3 +79,12 @@ class Outcome:
             # The host was being changed when it went away: more than "not reached".
             return ExitCode.FAILED
         return _CODES.get(self.result, ExitCode.DONE)
+
+
+class Ended(Exception):
+    """Ends the loop of one step with a result and its reason."""
+
+    def __init__(self, result: Result, reason: str):
+        super().__init__(reason)
+        self.result = result
+        self.reason = reason

@@ -20,18 +20,19 @@ from runbooks.engine.inquiry import Answer
 from runbooks.engine.lock.keeper import Locked
 from runbooks.engine.model.check import Finding, Truth, out_of_reach, record, sentences
 from runbooks.engine.model.diagnostic import RunbookError
-from runbooks.engine.model.operation import Acting, OperationFailed, Preview, Progress
+from runbooks.engine.model.operation import Acting, OperationFailed, Preview
 from runbooks.engine.model.probe import Unknown
 from runbooks.engine.model.runbook import Act, Estimate, Step
 from runbooks.engine.model.values import show_duration
-from runbooks.engine.plan.approval import Approval, approval_of
+from runbooks.engine.plan.approval import Approval, approval_of, refusal_of
 from runbooks.engine.plan.checkpoint import checkpoint_line
 from runbooks.engine.plan.survey import Findings, Survey, act_of, readable_together, truth_of
 from runbooks.engine.plan.transient import TransientState, Want, dependents_of, living_job
 from runbooks.engine.run.acting import Interrupted, Performer, TimedOut
+from runbooks.engine.run.alarm import Alarm
 from runbooks.engine.run.change import Changer
 from runbooks.engine.run.event import Bus
-from runbooks.engine.run.outcome import Outcome, Result
+from runbooks.engine.run.outcome import Ended, Outcome, Result
 from runbooks.engine.run.scheduler import release_of
 
 __all__ = ["AskApproval", "StepLoop"]
@@ -41,15 +42,6 @@ _LONGEST = 4000
 
 # Asks the operator for one step and host; None where nobody can answer.
 AskApproval = Callable[[Step, str, Preview], Approval | None]
-
-
-class _Ended(Exception):
-    """Ends the loop of one step with a result and its reason."""
-
-    def __init__(self, result: Result, reason: str):
-        super().__init__(reason)
-        self.result = result
-        self.reason = reason
 
 
 @dataclass
@@ -169,7 +161,7 @@ class StepLoop:
         """Every way in which a step can end, as a result with its reason."""
         try:
             return body(attempt)
-        except _Ended as end:
+        except Ended as end:
             return end.result, end.reason
         except Unreachable as error:
             told = "after it began to act: " if attempt.acted else ""
@@ -249,7 +241,7 @@ class StepLoop:
             done = Result.RAN if attached is not None else Result.SATISFIED
             return done, sentences(found.ensures, Truth.TRUE)
         if forbidden is not None:
-            raise _Ended(Result.BLOCKED, f"{forbidden}; {because}")
+            raise Ended(Result.BLOCKED, f"{forbidden}; {because}")
         # The operator may take any time to answer, so requires are read behind the question,
         # and what would be lost is measured once more.
         approved = self._approved(step, host) if step.irreversible is not None else ()
@@ -312,7 +304,7 @@ class StepLoop:
             return
         if truth is Truth.UNKNOWN and out_of_reach(findings):
             result = Result.UNREACHABLE
-        raise _Ended(result, prefix + sentences(findings, truth))
+        raise Ended(result, prefix + sentences(findings, truth))
 
     def _attach(self, attempt: _Attempt) -> str | None:
         """Wait for a live job of this step; what it said, or None where none lives."""
@@ -323,7 +315,7 @@ class StepLoop:
         alive = self.survey.alive([(step, host)])[step.id, host]
         if not alive.known:
             result = Result.UNREACHABLE if alive.unreachable else Result.UNKNOWN
-            raise _Ended(result, f"job: {alive.unknown}")
+            raise Ended(result, f"job: {alive.unknown}")
         if not alive.value:
             return None
         context = self.survey.context(step, host)
@@ -337,38 +329,25 @@ class StepLoop:
         """What the operation would change now: the journal's diff, and what is measured."""
         return self.survey.previews([(step, host)])[step.id, host]
 
-    def _measured(self, step: Step, host: str, answer: Answer[Preview]) -> Preview:
-        """What would be lost, measured here and now."""
-        if answer.value is None:
-            raise _Ended(Result.UNKNOWN, f"cannot measure what would be lost: {answer.unknown}")
-        if answer.value.refused:
-            raise _Ended(Result.FAILED, answer.value.summary)
-        return answer.value
-
     def _approved(self, step: Step, host: str) -> Sequence[Approval]:
         """What the operator gave beforehand, or types now."""
         if given := self.approvals.get((step.id, host), ()):
             return given
-        preview = self._measured(step, host, self._previewed(step, host))
+        preview = _measured(self._previewed(step, host))
         typed = self.ask_approval(step, host, preview)
         if typed is None:
             hint = self.approve_hint.format(f"{step.id}={approval_of(step.id, host, preview)}")
-            raise _Ended(Result.APPROVAL, f"{preview.summary}; {hint}")
+            raise Ended(Result.APPROVAL, f"{preview.summary}; {hint}")
         return (typed,)
 
     def _check_approval(
         self, step: Step, host: str, approved: Sequence[Approval], answer: Answer[Preview]
     ) -> None:
         """Go on only when what is measured now is what was approved."""
-        measured = approval_of(step.id, host, self._measured(step, host, answer))
-        # The one for this thing says how its amount differs; another is for another host.
-        nearest = sorted(approved, key=lambda one: one.hash != measured.hash)
-        refusals = [one.refusal(measured) for one in nearest]
-        if None in refusals:
-            return
-        refusal = refusals[0]
-        hint = self.approve_hint.format(f"{step.id}={measured}")
-        raise _Ended(Result.APPROVAL, f"{refusal}; {hint}")
+        now = approval_of(step.id, host, _measured(answer))
+        if (refusal := refusal_of(approved, now)) is not None:
+            hint = self.approve_hint.format(f"{step.id}={now}")
+            raise Ended(Result.APPROVAL, f"{refusal}; {hint}")
 
     def _act(self, attempt: _Attempt, act: Act, label: str, preview: Preview | None = None) -> str:
         context = self.survey.context(attempt.step, attempt.host)
@@ -388,17 +367,17 @@ class StepLoop:
         try:
             return performer.perform(acting)
         except OperationFailed as error:
-            raise _Ended(Result.FAILED, str(error) or "the operation failed") from None
+            raise Ended(Result.FAILED, str(error) or "the operation failed") from None
         except TimedOut:
             limit = f"longer than timeout: {show_duration(step.timeout or 0)}"
             if act.operation.long:
                 limit += f"; {self._cancel(attempt, act, label)}"
-            raise _Ended(Result.TIMEOUT, limit) from None
+            raise Ended(Result.TIMEOUT, limit) from None
         except Interrupted:
             lives = ""
             if act.operation.long:
                 lives = "; its job goes on, and the next run attaches to it"
-            raise _Ended(Result.INTERRUPTED, f"left by the operator{lives}") from None
+            raise Ended(Result.INTERRUPTED, f"left by the operator{lives}") from None
         finally:
             attempt.acted = attempt.acted or performer.acted
 
@@ -422,7 +401,10 @@ class StepLoop:
             intent=intent,
             leave=self.leave,
             deadline=time.monotonic() + timeout if timeout is not None else None,
-            on_progress=_Watch(self, attempt.step, attempt.host).see,
+            on_progress=Alarm(
+                attempt.step.watch,
+                lambda kind, text: self._note(attempt.step, attempt.host, text, warning=kind),
+            ).see,
         )
 
     def _cancel(self, attempt: _Attempt, act: Act, label: str) -> str:
@@ -441,25 +423,13 @@ class StepLoop:
         self.bus.emit("note", step=step.id, host=host, text=text, **data)
 
 
-class _Watch:
-    """Warns once when long work is late or silent; ends nothing."""
-
-    def __init__(self, loop: StepLoop, step: Step, host: str):
-        self._loop, self._step, self._host = loop, step, host
-        self._begun = time.monotonic()
-        self._warned: set[str] = set()
-
-    def see(self, progress: Progress) -> None:
-        late, silent = self._step.watch.late, self._step.watch.silent
-        if late is not None and time.monotonic() - self._begun > late:
-            self._warn("late", f"later than {late}s")
-        if silent is not None and progress.beat is not None and progress.beat > silent:
-            self._warn("silent", f"no progress for {progress.beat:.0f}s")
-
-    def _warn(self, kind: str, text: str) -> None:
-        if kind not in self._warned:
-            self._warned.add(kind)
-            self._loop._note(self._step, self._host, text, warning=kind)
+def _measured(answer: Answer[Preview]) -> Preview:
+    """What would be lost, measured here and now; ends the step where it cannot be."""
+    if answer.value is None:
+        raise Ended(Result.UNKNOWN, f"cannot measure what would be lost: {answer.unknown}")
+    if answer.value.refused:
+        raise Ended(Result.FAILED, answer.value.summary)
+    return answer.value
 
 
 def _shortened(text: str) -> str:
