@@ -32,6 +32,7 @@ from runbooks.engine.redact import Redactor
 from runbooks.engine.registry import Registry
 from runbooks.engine.run.change import Changer
 from runbooks.engine.run.event import Bus
+from runbooks.engine.run.identity import identity
 from runbooks.engine.run.journal import Journal, new_run_id
 from runbooks.engine.run.mirror import Mirror
 from runbooks.engine.run.outcome import Outcome, Result
@@ -184,10 +185,14 @@ class Session:
             code = error.code
             raise
         finally:
-            left = self._left_behind(scheduler, protects)
-            self.bus.emit("end", run=run_id, exit=int(code), journal=str(journal.path), left=left)
-            keeper.release_all(left, mirror.sending)
-            journal.close()
+            try:
+                left = self._left_behind(scheduler, protects)
+                self.bus.emit(
+                    "end", run=run_id, exit=int(code), journal=str(journal.path), left=left
+                )
+                keeper.release_all(left, mirror.sending)
+            finally:
+                journal.close()
 
     def _forbids(self, step: str, host: str) -> str | None:
         return None if self._within(host) else "outside --limit"
@@ -227,15 +232,10 @@ class Session:
 
     def _identity(self, origin: Origin) -> dict[str, Any]:
         """Who runs what, from where, for the journal."""
-        return {
-            "run": origin.run,
-            "runbook": self.runbook.name,
-            "file": str(self.runbook.file),
-            "digest": self.runbook.digest,
-            "operator": origin.operator,
-            "controller": origin.controller,
+        limit = self.options.limit
+        return identity(self.runbook, self.survey.fleet.hosts, origin) | {
             "door": self.options.door,
-            "hosts": sorted(self.runbook.hosts),
+            "limit": None if limit is None else sorted(limit),
         }
 
     def _execute(self, loop: StepLoop, step: Step, host: str) -> Outcome:

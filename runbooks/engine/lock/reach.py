@@ -36,12 +36,13 @@ def locked_hosts(
             for owner in _owners(step, fleet[name]):
                 if owner in fleet:
                     protects.setdefault(owner, set()).add(name)
+    # Whoever changes a machine changes what runs on it.
     for name in list(protects):
         for guest in guests_of(name, fleet):
-            # Whoever changes a machine changes what runs on it.
-            protects.setdefault(guest, set()).add(guest)
-            protects[name].add(guest)
-    return {name: tuple(sorted({name, *protects[name]})) for name in sorted(protects)}
+            protects.setdefault(guest, set())
+    for name, hosts in protects.items():
+        hosts |= {name, *guests_of(name, fleet)}
+    return {name: tuple(sorted(protects[name])) for name in sorted(protects)}
 
 
 def guests_of(name: str, fleet: Mapping[str, Host]) -> tuple[str, ...]:

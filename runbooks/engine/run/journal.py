@@ -22,11 +22,23 @@ from typing import Any
 
 from runbooks.engine.model.diagnostic import RunbookError
 
-__all__ = ["FILE", "FIRST", "HEAD", "Journal", "chain_faults", "new_run_id", "read_journal"]
+__all__ = [
+    "COPIED",
+    "FILE",
+    "FIRST",
+    "HEAD",
+    "Journal",
+    "chain_faults",
+    "new_run_id",
+    "read_journal",
+]
 
 FILE = "journal.jsonl"
 # How many lines the journal of an ended run has, and the digest of the last.
 HEAD = "head"
+# Beside a journal that was put together from its hosts' copies: their names. Lines of other
+# hosts are missing there, so only what follows directly is chained.
+COPIED = "copied-from"
 # What stands for the line before the first.
 FIRST = "0" * 64
 # Events that must be on the disk before the engine goes on.
@@ -164,6 +176,7 @@ def read_journal(path: Path) -> Iterator[dict[str, Any]]:
 def chain_faults(path: Path) -> Iterator[tuple[int, str]]:
     """Line number and what is wrong with it, of every line that breaks the chain."""
     prev, seq = FIRST, 0
+    partial = path.with_name(COPIED).exists()
     with open(path, "rb") as stream:
         for number, line in enumerate(stream, 1):
             if not line.endswith(b"\n"):
@@ -176,6 +189,8 @@ def chain_faults(path: Path) -> Iterator[tuple[int, str]]:
                 yield number, "is no journal record"
                 prev, seq = hashlib.sha256(raw).hexdigest(), seq + 1
                 continue
+            if partial and isinstance(found_seq, int) and found_seq > seq:
+                prev, seq = found_prev, found_seq  # lines of other hosts stood between
             if found_prev != prev:
                 yield (
                     number,
