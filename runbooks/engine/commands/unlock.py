@@ -63,17 +63,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _held(fleet: Fleet, asked: list[str]) -> dict[str, LockState]:
-    """The locks of these hosts, and of every other host that the same runs lock."""
+    """The locks of these hosts, and those that the same runs have on every host that answers."""
     states = _states(fleet, asked)
-    others = {
-        host
-        for state in states.values()
-        if state.owner is not None and not state.free
-        for host in state.owner.hosts
-        if host in fleet.hosts and host not in states
-    }
-    runs = {state.owner.run for state in states.values() if state.owner}
-    for host, state in _states(fleet, sorted(others), needed=False).items():
+    runs = {state.owner.run for state in states.values() if state.owner and not state.free}
+    others = [host for host in fleet.hosts if host not in states] if runs else []
+    for host, state in _states(fleet, others, needed=False).items():
         if state.owner is not None and state.owner.run in runs:
             states[host] = state
     return {host: state for host, state in states.items() if not state.free}
