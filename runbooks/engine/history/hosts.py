@@ -61,11 +61,7 @@ def _copies() -> Generator[Shell, Output, Mapping[str, Mapping[int, str]]]:
             # Only what can be a folder's name here: it comes from another machine.
             current = {} if "/" in name or name.startswith(".") else runs.setdefault(name, {})
             continue
-        try:
-            seq = json.loads(line)["seq"]
-        except (ValueError, KeyError, TypeError):
-            continue
-        if isinstance(seq, int):
+        if (seq := _number(line)) is not None:
             current[seq] = line
     return {run: found for run, found in runs.items() if found}
 
@@ -86,4 +82,14 @@ def _write(folder: Path, lines: Mapping[int, str], hosts: Sequence[str]) -> None
 
 
 def _known(file: Path) -> dict[int, str]:
-    return {json.loads(line)["seq"]: line for line in file.read_text().splitlines()}
+    lines = file.read_text(errors="replace").splitlines()
+    return {seq: line for line in lines if (seq := _number(line)) is not None}
+
+
+def _number(line: str) -> int | None:
+    """The number of a journal line; None for one that was cut off or damaged."""
+    try:
+        seq = json.loads(line)["seq"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return seq if isinstance(seq, int) else None

@@ -20,9 +20,9 @@ SCHEMA_VERSION = 1
 class Event:
     """One thing that happened. `kind` is one of these words:
 
-    `run` begins, `lock` (taken, taken over, lost), `facts` (a step's findings), `intent` (fsynced before the first
-    mutating command of a step), `command` (one mutating command and its exit), `progress`,
-    `outcome` (of a step on a host), `note`, `end`.
+    `run` begins, `lock` (taken, taken over, lost), `facts` (a step's findings), `intent`
+    (fsynced before the first mutating command of a step), `command` (one mutating command and
+    its exit), `progress`, `outcome` (of a step on a host), `note`, `end`.
     """
 
     kind: str

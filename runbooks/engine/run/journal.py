@@ -164,7 +164,7 @@ def read_journal(path: Path) -> Iterator[dict[str, Any]]:
                 record = json.loads(line)
                 if not isinstance(record, dict) or "event" not in record:
                     raise ValueError("not an event")
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise RunbookError.usage(
                     f"is no journal record: {error}",
                     where=f"{path}:{number}",
@@ -185,7 +185,7 @@ def chain_faults(path: Path) -> Iterator[tuple[int, str]]:
             try:
                 record = json.loads(raw)
                 found_prev, found_seq = record["prev"], record["seq"]
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 yield number, "is no journal record"
                 prev, seq = hashlib.sha256(raw).hexdigest(), seq + 1
                 continue
@@ -211,7 +211,7 @@ def _head_faults(path: Path, seq: int, prev: str) -> Iterator[tuple[int, str]]:
     head = path.with_name(HEAD)
     if not head.exists():
         return  # the run has not ended, or its controller was killed
-    wanted = head.read_text().split()
+    wanted = head.read_text(errors="replace").split()
     if wanted[:1] != [str(seq)]:
         yield seq, f"is the last line of {seq}; the run ended with {' '.join(wanted[:1])} lines"
     elif wanted[1:] != [prev]:
