@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from runbooks.engine.fleet import Fleet
+from runbooks.engine.history.finding import unfinished
 from runbooks.engine.jobs import jobs_on
 from runbooks.engine.lock.keeper import Keeper
 from runbooks.engine.lock.owner import operator
@@ -175,6 +176,7 @@ class Session:
         try:
             needed = self.runbook.hosts | self.runbook.consulted | set(protects)
             keeper.take_all(self.survey.fleet.connect(sorted(needed)))
+            self._name_interrupted(run_id)
             scheduler.run()
             report = Report(
                 run_id, dict(scheduler.outcomes), journal.path, time.monotonic() - begun
@@ -193,6 +195,18 @@ class Session:
                 keeper.release_all(left, mirror.sending)
             finally:
                 journal.close()
+
+    def _name_interrupted(self, run_id: str) -> None:
+        """Say which steps the run before began and did not end; the world decides on them."""
+        for one in unfinished(self.options.runs, self.runbook.name, but=run_id):
+            self.bus.emit(
+                "note",
+                step=one.step,
+                host=one.host,
+                text=f"interrupted: run {one.run} had begun {one.operation} and did not record"
+                " how that ended; the world is read again",
+                interrupted=one.run,
+            )
 
     def _forbids(self, step: str, host: str) -> str | None:
         return None if self._within(host) else "outside --limit"

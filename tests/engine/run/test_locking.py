@@ -122,3 +122,35 @@ def test_the_owner_of_a_lock_names_this_very_process():
     for damaged in ("", "{}", "[1]", '{"run": 1}', owner.encode()[:-5]):
         with pytest.raises(ValueError):
             Owner.decode(damaged)
+
+
+def test_steps_that_a_crash_interrupted_are_named_and_read_again(tmp_path):
+    world = World({"one": {}})
+
+    class Crash(BaseException):
+        pass
+
+    def crash(host, argv):
+        world.flags["one"]["a"] = "on"
+        raise Crash
+
+    world.before = crash
+    session = session_of(world, setting("a"), setting("b", needs=["a"]), tmp_path=tmp_path)
+    emit = session.bus.emit
+
+    def emitting(kind, **data):
+        # A controller that is killed records nothing more.
+        if kind != "end":
+            emit(kind, **data)
+
+    session.bus.emit = emitting
+    with pytest.raises(Crash):
+        session.run()
+    world.before = None
+    report = run(world, setting("a"), setting("b", needs=["a"]), tmp_path=tmp_path)
+    assert results(report) == {"a": "satisfied", "b": "ran"}
+    (note,) = events(report.journal, "note")
+    assert (note["step"], note["host"]) == ("a", "one")
+    assert "had begun set and did not record how that ended" in note["text"]
+    again = run(world, setting("a"), setting("b", needs=["a"]), tmp_path=tmp_path)
+    assert not events(again.journal, "note")
