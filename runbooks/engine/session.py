@@ -175,7 +175,11 @@ class Session:
         code = ExitCode.BUG
         try:
             needed = self.runbook.hosts | self.runbook.consulted | set(protects)
-            keeper.take_all(self.survey.fleet.connect(sorted(needed)))
+            down = self.survey.fleet.connect(sorted(needed))
+            keeper.take_all(down)
+            for host in sorted(set(down) & set(protects)):
+                text = "down, so not locked; nothing on it is changed before it is"
+                self.bus.emit("note", host=host, text=text)
             self._name_interrupted(run_id)
             scheduler.run()
             report = Report(

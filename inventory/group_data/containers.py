@@ -1,0 +1,3 @@
+"""LXC containers of kpro6: whoever changes the machine locks them with it."""
+
+guest_of = "kpro6"
