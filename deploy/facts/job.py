@@ -31,7 +31,7 @@ class JobFact(Fact):
         "exit": Field(Integer(0), "Its exit status; absent while it runs.", volatile=True),
         "pid": Field(Integer(1), "Its process.", volatile=True),
         "age": Field(Duration(), "The time since its start.", volatile=True),
-        "reason": Field(Text(), "Why it is lost.", volatile=True),
+        "reason": Field(Text(), "Why it is lost, or what ended it.", volatile=True),
     }
     value = "state"
 

@@ -1,16 +1,15 @@
-"""A job's folder on its host: how it is named, started once, probed, and judged.
+"""A job's folder on its host: how it is laid out, looked at, and judged.
 
     ${EAGLE3_STATE}/jobs/RUNBOOK/STEP/
-        7.claim    symbolic link, made by the program's own process right before its exec:
-                   its text is `pid:start:boot:supervisor:start:digest:starter`
-        7/spec     the argv, quoted        7/log    what the program writes
-        7/exit     its exit status, renamed into place: the truth
-        6/         the previous run; older ones are removed, their claims stay
-
-Exactly one start: creating a symbolic link is atomic and fails when the name is taken, and the
-claim carries its owner's identity from its first moment, so there is no claim without a
-provable owner. Claim N+1 is tried only when run N has provably ended, and claims are never
-removed, so a starter that slept through a whole run cannot take an old number.
+        7.claim      symbolic link, made by the program's own process right before its exec:
+                     its text is `pid:start:boot:supervisor:start:digest:starter`
+        7/meta.json  who started what, for other controllers (`meta_of` in job_start)
+        7/spec       the argv, quoted          7/log        what the program writes
+        7/unit       `UNIT INVOCATION MANAGER` where it runs under systemd
+        7/cancelled  `TIME OPERATOR`, written before the first signal
+        7/killed     `SCOPE COUNT`: what the out-of-memory killer did while it ran
+        7/exit       its exit status, renamed into place after all of these: the truth
+        6/           the previous run; older ones are removed, their claims stay
 
 Identity is boot id, pid and start time (field 22 of /proc/PID/stat, proc(5)), because pids are
 used again (jhuckaby/Cronicle#789); a zombie is dead although /proc/PID exists. The supervisor,
@@ -19,7 +18,7 @@ killed the program goes on and is still found alive; its exit status is then los
 
 Script variables begin with `j_`, so that they never change an exported variable of the program.
 Nothing here needs more than a POSIX shell, `readlink`, `stat -c` and /proc (dash and busybox
-alike). Environment values never reach the disk or an argv: processes inherit them.
+alike).
 """
 
 from __future__ import annotations
@@ -27,16 +26,30 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
+from deploy.operations.common import exit_words
 from deploy.shell import fields, quote
+from runbooks.engine.model.host import Origin
 from runbooks.engine.model.probe import Unknown
 
-__all__ = ["JobState", "folder", "job_state", "probe", "spec_digest", "start_script"]
+__all__ = [
+    "FORBIDDEN",
+    "PROCESS",
+    "REPORT",
+    "JobState",
+    "folder",
+    "job_state",
+    "probe",
+    "segment",
+    "spec_digest",
+]
 
-# `process PID` sets `state` and `start` of a process; `state` is empty when there is none.
-_PROCESS = r"""process() {
+# `process PID` sets `j_state` and `j_start`; `j_state` is empty when there is no such process.
+# `newest` sets `j_run` to the number of the newest claim, 0 without any.
+PROCESS = r"""process() {
   j_state=; j_start=
   j_line=$(cat "/proc/$1/stat" 2>/dev/null) || return 0
   set -- ${j_line##*) }
@@ -59,129 +72,73 @@ newest() {
 }
 """
 
+# `forbidden FOLDER` succeeds, and sets `j_said`, where the folder may not be looked into; a
+# folder that is not there is none of these. Ends the script where /proc is not there.
+FORBIDDEN = r"""[ -r /proc/self/stat ] || { echo '/proc is not readable' >&2; exit 1; }
+j_boot=$(cat /proc/sys/kernel/random/boot_id) || exit 1
+forbidden() {
+  j_said=$(LC_ALL=C ls -d "$1" 2>&1 >/dev/null)
+  case $j_said in
+    *'No such file or directory'*) return 1;;
+    '') { [ -r "$1" ] && [ -x "$1" ]; } && return 1; j_said="$1: Permission denied";;
+  esac
+  return 0
+}
+"""
+
+# `report` tells of run `j_run` in `j_folder`, and sets `j_place` to the run's own folder.
 # A run has ended when its program and its supervisor are both gone, or `exit` is there.
-_PROBE = r"""[ -r /proc/self/stat ] || { echo '/proc is not readable' >&2; exit 1; }
-j_said=$(LC_ALL=C ls -d "$j_folder" 2>&1 >/dev/null)
-case $j_said in
-  *'No such file or directory'*) ;;
-  '')
-    if ! [ -r "$j_folder" ] || ! [ -x "$j_folder" ]; then
-      echo "$j_folder: Permission denied" >&2; exit 1
-    fi;;
-  *) printf '%s\n' "$j_said" >&2; exit 1;;
-esac
-j_boot=$(cat /proc/sys/kernel/random/boot_id) || exit 1
-[ -n "$j_wanted" ] && j_run=$j_wanted || newest
-printf 'now\t%s\nfolder\t%s\nrun\t%s\nboot\t%s\n' "$(date +%s)" "$j_folder" "$j_run" "$j_boot"
-if [ "$j_run" -gt 0 ] && j_claim=$(readlink "$j_folder/$j_run.claim"); then
+REPORT = r"""report() {
+  printf 'now\t%s\nfolder\t%s\nrun\t%s\nboot\t%s\n' "$(date +%s)" "$j_folder" "$j_run" "$j_boot"
+  j_place=$j_folder/$j_run
+  [ "$j_run" -gt 0 ] && j_claim=$(readlink "$j_place.claim") || return 0
   printf 'claim\t%s\n' "$j_claim"
-  printf 'started\t%s\n' "$(stat -c %Y "$j_folder/$j_run.claim")"
-  j_rest=${j_claim#*:*:*:}
-  process "${j_rest%%:*}"; printf 'supervisor\t%s %s\n' "$j_state" "$j_start"
-  process "${j_claim%%:*}"; printf 'program\t%s %s\n' "$j_state" "$j_start"
+  printf 'started\t%s\n' "$(stat -c %Y "$j_place.claim")"
+  j_rest=${j_claim#*:*:*:}; j_rest=${j_rest#*:}; j_lives=no
+  j_born=${j_claim#*:}; lives "${j_claim%%:*}" "${j_born%%:*}" && j_lives=yes
+  printf 'program\t%s %s\n' "$j_state" "$j_start"
+  j_born=${j_rest%%:*}; j_rest=${j_claim#*:*:*:}
+  lives "${j_rest%%:*}" "$j_born" && j_lives=yes
+  printf 'supervisor\t%s %s\n' "$j_state" "$j_start"
   # After the processes: a supervisor seen dead has written the status before, or never will.
-  j_run=$j_folder/$j_run
-  if [ -e "$j_run/exit" ]; then
-    printf 'exit\t%s\nended\t%s\n' "$(cat "$j_run/exit")" "$(stat -c %Y "$j_run/exit")"
+  if [ -e "$j_place/exit" ]; then
+    j_lives=yes
+    printf 'exit\t%s\nended\t%s\n' "$(cat "$j_place/exit")" "$(stat -c %Y "$j_place/exit")"
   fi
-  if [ -e "$j_run/spec" ]; then printf 'spec\t%s\n' "$(head -n 1 "$j_run/spec")"; fi
-  if [ -e "$j_run/log" ]; then
-    printf 'log\t%s %s\n' "$(stat -c '%Y %s' "$j_run/log")" "$j_run/log"
+  for j_name in spec unit cancelled killed; do
+    [ ! -e "$j_place/$j_name" ] || printf '%s\t%s\n' "$j_name" "$(head -n 1 "$j_place/$j_name")"
+  done
+  # Right after the claim it still has its starter's name.
+  if j_meta=$(cat "$j_place/.meta-${j_claim##*:}" 2>/dev/null); then :
+  elif [ -e "$j_place/meta.json" ]; then j_meta=$(cat "$j_place/meta.json") || j_meta=unreadable
+  else j_meta={}
   fi
-fi
+  printf 'meta\t%s\n' "$(printf '%s' "$j_meta" | tr '\n\t' '  ')"
+  if [ "$j_lives" = no ] && [ -e "$j_place/unit" ]; then
+    read -r j_unit j_rest < "$j_place/unit"
+    j_user=; [ "${j_rest##* }" != user ] || j_user=--user
+    printf 'result\t%s\n' "$(
+      export XDG_RUNTIME_DIR="${XDG_RUNTIME_DIR:-/run/user/$(id -u)}"
+      systemctl $j_user show -p Result -p InvocationID "$j_unit" 2>/dev/null | tr '\n' ' ')"
+  fi
+  if [ -e "$j_place/log" ]; then
+    printf 'log\t%s %s\n' "$(stat -c '%Y %s' "$j_place/log")" "$j_place/log"
+  fi
+  return 0
+}
 """
 
-# $1 folder, $2 run, $3 the supervisor's pid, $4 digest, $5 starter, $6 the argv quoted; the argv.
-_PROGRAM = (
-    _PROCESS
-    + r"""j_folder=$1; j_run=$2; j_supervisor=$3; j_digest=$4; j_starter=$5; j_spec=$6; shift 6
-process "$j_supervisor"; j_born=$j_start
-process $$
-j_boot=$(cat /proc/sys/kernel/random/boot_id) || exit 125
-[ -n "$j_start" ] && [ -n "$j_born" ] || exit 125
-j_claim=$$:$j_start:$j_boot:$j_supervisor:$j_born:$j_digest:$j_starter
-ln -s "$j_claim" "$j_folder/$j_run.claim" 2>/dev/null || exit 125
-(umask 077; : >> "$j_folder/$j_run/log"; printf '%s\n' "$j_spec" > "$j_folder/$j_run/spec")
-exec >> "$j_folder/$j_run/log" 2>&1
-for j_old in "$j_folder"/*/; do
-  j_old=${j_old%/}; j_number=${j_old##*/}
-  case $j_number in *[!0-9]*) continue;; esac
-  [ "$j_number" -lt $((j_run - 1)) ] && rm -rf -- "$j_old"
-done
-unset j_old j_number
-exec "$@"
-"""
-)
-
-# A shell makes what it runs with `&` deaf to SIGINT for good, and the program would inherit it:
-# so the program runs in the foreground here, and the starter uses `setsid --fork` where it can.
-# For the same reason signals are caught, not ignored. (busybox's setsid has no --fork: there a
-# program that installs no handler of its own does not hear SIGINT; SIGTERM it hears.)
-_SUPERVISOR = r"""trap : HUP INT QUIT TERM
-j_program=$1; j_folder=$2; j_run=$3; j_failed=$2/$3/.failed-$5
-shift 3
-sh -c "$j_program" eagle3-job "$j_folder" "$j_run" "$$" "$@"
-j_code=$?
-if ! j_claim=$(readlink "$j_folder/$j_run.claim"); then : > "$j_failed"; exit 1; fi
-j_rest=${j_claim#*:*:*:}
-[ "${j_rest%%:*}" = "$$" ] || exit 0
-umask 077
-printf '%s\n' "$j_code" > "$j_folder/$j_run/.exit" || exit 1
-sync "$j_folder/$j_run/.exit" 2>/dev/null
-mv -f "$j_folder/$j_run/.exit" "$j_folder/$j_run/exit"
-"""
-
-_START = r"""(umask 077; mkdir -p "$j_folder") || exit 1
-[ -r /proc/self/stat ] || { echo '/proc is not readable' >&2; exit 1; }
-j_boot=$(cat /proc/sys/kernel/random/boot_id) || exit 1
-newest
-if [ "$j_run" -gt 0 ]; then
-  j_claim=$(readlink "$j_folder/$j_run.claim") || exit 1
-  if ! [ -e "$j_folder/$j_run/exit" ]; then
-    j_rest=${j_claim#*:}; j_born=${j_rest%%:*}
-    j_rest=${j_rest#*:}; j_booted=${j_rest%%:*}
-    j_rest=${j_rest#*:}; j_supervisor=${j_rest%%:*}
-    j_rest=${j_rest#*:}; j_supervised=${j_rest%%:*}
-    if [ "$j_booted" = "$j_boot" ]; then
-      if lives "${j_claim%%:*}" "$j_born" || lives "$j_supervisor" "$j_supervised"; then
-        printf 'run\t%s\nours\tno\n' "$j_run"; exit 0
-      fi
-    fi
-  fi
-fi
-j_run=$((j_run + 1))
-(umask 077; mkdir -p "$j_folder/$j_run") || exit 1
-process $$
-j_starter=$$-$j_start
-set -- sh -c "$j_supervisor_script" eagle3-supervisor "$j_program_script" \
-  "$j_folder" "$j_run" "$j_digest" "$j_starter" "$j_spec" "$@"
-if setsid --help 2>&1 | grep -q -- --fork; then
-  setsid --fork "$@" </dev/null >/dev/null 2>&1 || exit 1
-elif command -v setsid >/dev/null 2>&1; then
-  setsid "$@" </dev/null >/dev/null 2>&1 &
-else
-  nohup "$@" </dev/null >/dev/null 2>&1 &
-fi
-j_waited=0
-until j_claim=$(readlink "$j_folder/$j_run.claim"); do
-  j_waited=$((j_waited + 1))
-  if [ -e "$j_folder/$j_run/.failed-$j_starter" ] || [ "$j_waited" -gt 1200 ]; then
-    rm -f -- "$j_folder/$j_run/.failed-$j_starter"
-    echo 'the job did not start' >&2; exit 1
-  fi
-  sleep 0.05 2>/dev/null || sleep 1
-done
-j_ours=no; [ "${j_claim##*:}" = "$j_starter" ] && j_ours=yes
-printf 'run\t%s\nours\t%s\n' "$j_run" "$j_ours"
-"""
+_OOM = "the kernel's out-of-memory killer"
 
 
 @dataclass(frozen=True, slots=True)
 class JobState:
     """A job as it is now.
 
-    `state` is none (never started), running, ended (with `exit`) or lost (`reason` says how).
-    Times are seconds of the host's clock; `supervised` says that an exit status will come.
+    `state` is none (never started), running, ended (with `exit`) or lost. `reason` says how it
+    was lost, or what ended it where that is known. Times are seconds of the host's clock;
+    `supervised` says that an exit status will come. `meta` is what the starter wrote, None
+    where that is damaged: the state does not depend on it.
     """
 
     state: str
@@ -199,14 +156,29 @@ class JobState:
     now: float = 0.0
     supervised: bool = True
     reason: str = ""
+    unit: str = ""
+    cancelled: str = ""
+    meta: Mapping[str, Any] | None = field(default_factory=dict)
+
+    @property
+    def how(self) -> str:
+        """How it ended, for people: `exit 143 (signal 15), cancelled by alice`."""
+        ended = exit_words(self.exit) if self.exit is not None else ""
+        return ", ".join(part for part in (ended, self.reason) if part)
+
+    @property
+    def origin(self) -> Origin | None:
+        """Who started it; None where no run did."""
+        words = [(self.meta or {}).get(name) for name in ("run", "operator", "controller")]
+        return Origin(*map(str, words)) if all(isinstance(word, str) for word in words) else None
 
 
 def folder(runbook: str, step: str) -> str:
     """The job's folder as a shell word; EAGLE3_STATE is exported to every script."""
-    return f'"${{EAGLE3_STATE:?}}"/jobs/{quote(_segment(runbook))}/{quote(_segment(step))}'
+    return f'"${{EAGLE3_STATE:?}}"/jobs/{quote(segment(runbook))}/{quote(segment(step))}'
 
 
-def _segment(name: str) -> str:
+def segment(name: str) -> str:
     """A safe file name; two names stay two."""
     safe = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
     if safe == name and name.strip("."):
@@ -222,19 +194,14 @@ def spec_digest(argv: Sequence[str], cwd: str | None) -> str:
 
 def probe(runbook: str, step: str, run: int | None = None) -> str:
     """A read-only script for `job_state`: the newest run, or the given one."""
-    return f"j_folder={folder(runbook, step)}\nj_wanted={run or ''}\n" + _PROCESS + _PROBE
-
-
-def start_script(runbook: str, step: str, argv: Sequence[str], cwd: str | None) -> str:
-    """Start the job unless one of this step lives; prints `run` and whether it is `ours`."""
-    words = " ".join(map(quote, argv))
     return (
         f"j_folder={folder(runbook, step)}\n"
-        f"j_digest={spec_digest(argv, cwd)}\n"
-        f"j_spec={quote(words.replace(chr(10), ' '))}\n"
-        f"j_supervisor_script={quote(_SUPERVISOR)}\n"
-        f"j_program_script={quote(_PROGRAM)}\n"
-        f"set -- {words}\n" + _PROCESS + _START
+        + PROCESS
+        + FORBIDDEN
+        + REPORT
+        + 'if forbidden "$j_folder"; then printf \'%s\\n\' "$j_said" >&2; exit 1; fi\n'
+        + (f"j_run={run}\n" if run else "newest\n")
+        + "report\n"
     )
 
 
@@ -246,6 +213,7 @@ def job_state(text: str) -> JobState:
         if run == 0:
             return JobState("none", boot=boot, now=now)
         pid, born, booted, _, supervised, digest, _ = found["claim"].split(":")
+        process = int(pid)
         program = _alive(found["program"], born)
         watched = _alive(found["supervisor"], supervised)
         log_time, log_size, log = (found.get("log") or "nan 0 ").split(" ", 2)
@@ -253,20 +221,26 @@ def job_state(text: str) -> JobState:
         started = float(found["started"])
         ended = float(found["ended"]) if "ended" in found else None
         size = int(log_size)
+        cancelled = found["cancelled"].partition(" ")[2] if "cancelled" in found else ""
     except (KeyError, ValueError):
         raise Unknown(f"the job's state cannot be read: {text[-300:]!r}") from None
     state, reason = "running", ""
     if code is not None:
         state = "ended"
+        reason = f"cancelled by {cancelled}" if cancelled else _killed(found.get("killed"), code)
     elif booted != boot:
         state, reason = "lost", "the host rebooted"
     elif not program and not watched:
         state, reason = "lost", f"process {pid} is gone and left no exit status"
+        if cancelled:
+            reason += f"; it was cancelled by {cancelled}"
+        elif _unit_result(found) == "oom-kill":
+            reason += f"; killed by {_OOM}"
     return JobState(
         state,
         run=run,
         exit=code,
-        pid=int(pid),
+        pid=process,
         started=started,
         ended=ended,
         boot=booted,
@@ -278,10 +252,47 @@ def job_state(text: str) -> JobState:
         now=now,
         supervised=watched,
         reason=reason,
+        unit=found.get("unit", "").partition(" ")[0],
+        cancelled=cancelled,
+        meta=_meta(found.get("meta", "{}")),
     )
+
+
+def _meta(text: str) -> dict[str, Any] | None:
+    try:
+        meta = json.loads(text)
+    except ValueError:
+        return None
+    return meta if isinstance(meta, dict) else None
 
 
 def _alive(seen: str, born: str) -> bool:
     """`S 12345` of /proc against the recorded start; zombies and younger namesakes are dead."""
     state, _, start = seen.partition(" ")
     return bool(state) and state not in ("Z", "X") and start == born
+
+
+def _killed(seen: str | None, code: int) -> str:
+    """What the out-of-memory killer had to do with an end, by the counters of job_start.
+
+    A counter of the unit's own cgroup is proof; one that the job shares with others is
+    evidence, and is told as such. The counter of a whole host says nothing but beside a KILL.
+    """
+    scope, _, rise = (seen or "").partition(" ")
+    if code == 0 or not (rise.isascii() and rise.isdigit()) or (scope == "host" and code != 137):
+        return ""
+    killed = "1 process" if rise == "1" else f"{int(rise):,} processes"
+    if scope == "unit":
+        return f"killed by {_OOM}" if code == 137 else f"{_OOM} killed {killed} of it"
+    place = "its cgroup" if scope == "cgroup" else "this host"
+    if code == 137:
+        return f"probably killed by {_OOM}, which killed {killed} of {place} in that time"
+    return f"{_OOM} killed {killed} of {place} in that time"
+
+
+def _unit_result(found: Mapping[str, str]) -> str:
+    """What systemd says of this very invocation of the unit."""
+    words = dict(word.partition("=")[::2] for word in found.get("result", "").split())
+    _, _, rest = found.get("unit", "").partition(" ")
+    same = words.get("InvocationID", "") == rest.partition(" ")[0]
+    return words.get("Result", "") if same else ""

@@ -19,6 +19,7 @@ SUBCOMMANDS = (
     "check",
     "plan",
     "run",
+    "drift",
     "status",
     "attach",
     "cancel",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,10 @@ from runbooks.engine.model.runbook import Runbook, Step
 from runbooks.engine.plan.approval import Approval
 from runbooks.engine.plan.plan import Plan
 from runbooks.engine.plan.planner import make_plan
+from runbooks.engine.plan.saved import SavedPlan
+from runbooks.engine.plan.scope import EVERYTHING, Scope
+from runbooks.engine.plan.seal import project_key
+from runbooks.engine.plan.staleness import moved, use_plan
 from runbooks.engine.plan.survey import Survey
 from runbooks.engine.plan.transient import TransientState, dependents_of, transient_state
 from runbooks.engine.redact import Redactor
@@ -51,11 +55,15 @@ def ask_nobody(step: Step, host: str, preview: Preview) -> Approval | None:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a run goes: which hosts may change, what is approved, where journals lie."""
+    """How a run goes: what may act, what is approved, where journals lie.
+
+    `saved`: go on only where this plan still fits, and use it up.
+    """
 
     project: Path
     runs: Path
-    limit: Collection[str] | None = None
+    scope: Scope = EVERYTHING
+    saved: SavedPlan | None = None
     approvals: Mapping[tuple[str, str], Sequence[Approval]] = field(default_factory=dict)
     ask_approval: AskApproval = ask_nobody
     approve_hint: str = "run with --approve {}"
@@ -119,7 +127,7 @@ class Session:
         self._pause = pause or self.stop.wait
         self._secrets: dict[str, str] | None = None
         self._scheduler: Scheduler | None = None
-        self.survey = Survey(runbook, registry, fleet, options.project, now)
+        self.survey = Survey(runbook, registry, fleet, options.project, now, scope=options.scope)
 
     def unlock(self) -> None:
         """Read the secrets, so that a missing one is told before anybody confirms anything.
@@ -132,7 +140,15 @@ class Session:
 
     def plan(self) -> Plan:
         """Facts now, no host touched."""
-        return make_plan(self.survey, limit=self.options.limit)
+        return make_plan(self.survey)
+
+    def moved(self, plan: Plan) -> list[str]:
+        """What a saved plan found and this one does not; see `staleness.moved`."""
+        if self.options.saved is None:
+            return []
+        key = project_key(self.options.runs)
+        hosts = self.survey.fleet.hosts
+        return moved(self.options.saved, plan, hosts, key, self.bus.redactor)
 
     def abandon(self) -> None:
         """End a run at once: nothing is waited for, jobs go on."""
@@ -147,7 +163,7 @@ class Session:
         origin = Origin(new_run_id(self._now()), operator(), socket.gethostname())
         run_id = origin.run
         self.survey.origin = origin
-        protects = locked_hosts(self.runbook, self.survey.fleet.hosts, self._forbids)
+        protects = locked_hosts(self.runbook, self.survey.fleet.hosts, self.options.scope.forbids)
         mirror = Mirror(run_id, self.runbook.name, tuple(protects))
         journal = Journal(self.options.runs / run_id, mirror.copy)
         self.bus.record_to(journal)
@@ -175,12 +191,22 @@ class Session:
         code = ExitCode.BUG
         try:
             needed = self.runbook.hosts | self.runbook.consulted | set(protects)
+            needed |= {host for _, host in self.survey.watched()}
             down = self.survey.fleet.connect(sorted(needed))
             keeper.take_all(down)
             for host in sorted(set(down) & set(protects)):
                 text = "down, so not locked; nothing on it is changed before it is"
                 self.bus.emit("note", host=host, text=text)
             self._name_interrupted(run_id)
+            if self.options.saved is not None:
+                use_plan(
+                    self.options.saved,
+                    self.survey,
+                    self.options.runs,
+                    self.bus.redactor,
+                    run_id,
+                    self._now(),
+                )
             scheduler.run()
             report = Report(
                 run_id, dict(scheduler.outcomes), journal.path, time.monotonic() - begun
@@ -211,9 +237,6 @@ class Session:
                 " how that ended; the world is read again",
                 interrupted=one.run,
             )
-
-    def _forbids(self, step: str, host: str) -> str | None:
-        return None if self._within(host) else "outside --limit"
 
     def _keeper(self, origin: Origin, protects: Mapping[str, Sequence[str]]) -> Keeper:
         def on_lock(host: str, action: str, generation: int, text: str) -> None:
@@ -250,32 +273,35 @@ class Session:
 
     def _identity(self, origin: Origin) -> dict[str, Any]:
         """Who runs what, from where, for the journal."""
-        limit = self.options.limit
+        scope, saved = self.options.scope, self.options.saved
         return identity(self.runbook, self.survey.fleet.hosts, origin) | {
             "door": self.options.door,
-            "limit": None if limit is None else sorted(limit),
+            "limit": None if scope.limit is None else sorted(scope.limit),
+            "selected": None if scope.selected is None else sorted(scope.selected),
+            "plan": saved.id if saved is not None else None,
         }
 
     def _execute(self, loop: StepLoop, step: Step, host: str) -> Outcome:
         return loop.execute(
             step,
             host,
-            forbidden=None if self._within(host) else "outside --limit",
+            forbidden=self.options.scope.forbids(step.id, host),
             wanted=(lambda: self._wanted(step)) if step.transient else None,
         )
 
     def _release(self, loop: StepLoop, step: Step, host: str, acted: bool) -> Outcome | None:
-        return loop.release(step, host, acted) if self._within(host) else None
-
-    def _within(self, host: str) -> bool:
-        return self.options.limit is None or host in self.options.limit
+        if self.options.scope.forbids(step.id, host) is not None:
+            return None
+        return loop.release(step, host, acted)
 
     def _wanted(self, step: Step) -> TransientState:
         """Read now what the dependents ensure, and whether their jobs live."""
-        units = dependents_of(self.survey, step)
+        # Those that --only left out too: their jobs must not lose it.
+        survey = self.survey.whole
+        units = dependents_of(survey, step)
         alive = self.survey.alive(units)
         findings = self.survey.findings(units, {}, parts=["ensures"])
-        return transient_state(self.survey, step, findings, alive)
+        return transient_state(survey, step, findings, alive)
 
     def _skip(self, step: Step, host: str, result: Result, reason: str) -> Outcome:
         outcome = Outcome(step.id, host, result, reason)

@@ -34,6 +34,7 @@ from runbooks.engine.load import load_runbook, parse_variables
 from runbooks.engine.model.diagnostic import Diagnostic, ExitCode, RunbookError
 from runbooks.engine.model.runbook import Step
 from runbooks.engine.plan.plan import STUCK, Plan
+from runbooks.engine.plan.scope import Scope
 from runbooks.engine.registry import installed
 from runbooks.engine.run.event import Bus
 from runbooks.engine.run.outcome import Outcome, Result
@@ -71,7 +72,7 @@ class Door:
         options = Options(
             project=project,
             runs=runs_folder(project),
-            limit=self._limit(state),
+            scope=Scope(limit=self._limit(state)),
             approvals=spread_approvals(_words(given.get("approve")), runbook, self.fleet),
             door="pyinfra",
             ask_approval=ask_on_terminal if is_terminal(sys.stdin) else ask_nobody,
@@ -84,10 +85,10 @@ class Door:
         self._running = threading.Lock()
         self._ended = threading.Event()
 
-    def _limit(self, state: Any) -> set[str] | None:
+    def _limit(self, state: Any) -> frozenset[str] | None:
         if not isinstance(state.limit_hosts, list):
             return None
-        return {self.fleet.name_of(host) for host in state.limit_hosts}
+        return frozenset(self.fleet.name_of(host) for host in state.limit_hosts)
 
     def plan(self) -> Plan:
         """The plan, made and printed once."""

@@ -16,6 +16,9 @@ from runbooks.engine.model.diagnostic import RunbookError
 from runbooks.engine.model.operation import Preview
 from runbooks.engine.model.runbook import Runbook, Step
 from runbooks.engine.plan.approval import Approval, approval_of, parse_approvals, phrase
+from runbooks.engine.plan.saved import SavedPlan, load_saved
+from runbooks.engine.plan.scope import narrowed, scope_of
+from runbooks.engine.plan.staleness import overrides, refuse_edited
 from runbooks.engine.registry import installed
 from runbooks.engine.run.event import Bus
 from runbooks.engine.session import Options, Session, ask_nobody
@@ -24,13 +27,44 @@ from runbooks.engine.view.text import printable
 __all__ = ["add_options", "ask_on_terminal", "open_session", "runs_folder", "spread_approvals"]
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options of every command that talks to hosts."""
-    parser.add_argument("runbook", help="a runbook's file, or its name (extract)")
+def add_options(
+    parser: argparse.ArgumentParser, *, steps: bool = False, saved: bool = False
+) -> None:
+    """Options of every command that talks to hosts; with `steps`, those that select steps,
+    and with `saved`, a saved plan, which names its runbook itself."""
+    parser.add_argument(
+        "runbook",
+        nargs="?" if saved else None,
+        help="a runbook's file, or its name (extract)",
+    )
+    if saved:
+        parser.add_argument(
+            "--plan",
+            type=Path,
+            dest="saved",
+            metavar="FILE",
+            help="a saved plan: go on only where nothing has moved since it was made",
+        )
     parser.add_argument("--inventory", "-i", default="inventory", help="default: %(default)s")
     parser.add_argument(
         "--limit", action="append", default=[], metavar="HOST", help="act on these hosts only"
     )
+    if steps:
+        parser.add_argument(
+            "--from",
+            action="append",
+            default=[],
+            dest="starts",
+            metavar="STEP",
+            help="act by this step and those that wait for it only; all others are still judged",
+        )
+        parser.add_argument(
+            "--only",
+            action="append",
+            default=[],
+            metavar="STEP",
+            help="act by this step only; all others are still judged",
+        )
     parser.add_argument(
         "-v", "--var", action="append", default=[], metavar="NAME=VALUE", help="set a variable"
     )
@@ -48,23 +82,60 @@ def open_session(
 ) -> Session:
     """Load inventory and runbook, contact nobody yet; RunbookError for anything wrong."""
     project = Path.cwd()
+    saved = _saved(arguments, runs_folder(project))
     fleet = make_fleet(arguments.inventory)
     limit = select_hosts(fleet.hosts, arguments.limit) if arguments.limit else None
     registry = installed()
-    runbook = load_runbook(
-        find_runbook(arguments.runbook),
-        registry,
-        fleet.hosts,
-        variables=parse_variables(arguments.var),
-    )
+    file = find_runbook(saved.file if saved is not None else arguments.runbook)
+    variables = parse_variables(arguments.var)
+    if saved is not None:
+        variables = overrides(load_runbook(file, registry, fleet.hosts).variables, saved)
+    runbook = load_runbook(file, registry, fleet.hosts, variables=variables)
+    if saved is None:
+        scope = scope_of(
+            runbook,
+            limit=limit,
+            starts=getattr(arguments, "starts", ()),
+            only=getattr(arguments, "only", ()),
+        )
+    else:
+        refuse_edited(saved, runbook)
+        scope = saved.scope
     options = Options(
         project=project,
         runs=runs_folder(project),
-        limit=limit,
+        scope=scope,
+        saved=saved,
         approvals=spread_approvals(approve, runbook, fleet),
         ask_approval=ask_on_terminal if asks else ask_nobody,
     )
-    return Session(runbook, registry, fleet, bus, options)
+    return Session(narrowed(runbook, scope), registry, fleet, bus, options)
+
+
+def _saved(arguments: argparse.Namespace, runs: Path) -> SavedPlan | None:
+    """The saved plan of `--plan`, beside which nothing else says what to run."""
+    file: Path | None = getattr(arguments, "saved", None)
+    if file is None:
+        if arguments.runbook is None:
+            raise RunbookError.usage(
+                "no runbook is named", hint="write runbook run RUNBOOK, or --plan FILE"
+            )
+        return None
+    given = {
+        arguments.runbook or "": arguments.runbook,
+        "--limit": arguments.limit,
+        "--from": arguments.starts,
+        "--only": arguments.only,
+        "-v": arguments.var,
+    }
+    for word, value in given.items():
+        if value:
+            raise RunbookError.usage(
+                f"{word} does not go with --plan: the plan says what is to run",
+                where="--plan",
+                hint="make another plan, or leave one of them out",
+            )
+    return load_saved(file, runs)
 
 
 def spread_approvals(

@@ -9,6 +9,7 @@ from runbooks.engine.adapter.runtime import is_terminal, on_interrupts, read_lin
 from runbooks.engine.commands.opening import add_options, open_session
 from runbooks.engine.model.diagnostic import ExitCode
 from runbooks.engine.plan.plan import Plan
+from runbooks.engine.plan.staleness import refuse_moved, refuse_used
 from runbooks.engine.run.event import Bus
 from runbooks.engine.session import Session
 from runbooks.engine.view.json_lines import JsonLines, plan_record
@@ -21,7 +22,7 @@ ABOUT = "carry a runbook out; running it again is the resume"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    add_options(parser)
+    add_options(parser, steps=True, saved=True)
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask before the run")
     parser.add_argument(
         "--approve",
@@ -38,6 +39,10 @@ def run(arguments: argparse.Namespace) -> int:
     session = open_session(arguments, bus, approve=arguments.approve, asks=terminal)
     session.unlock()
     plan = session.plan()
+    if session.options.saved is not None:
+        # Told before anybody confirms; judged again once the locks are held.
+        refuse_used(session.options.saved, session.options.runs)
+        refuse_moved(session.options.saved, session.moved(plan))
     console = make_console()
     if arguments.json:
         stream = JsonLines(sys.stdout)

@@ -11,7 +11,17 @@ from runbooks.engine.model.check import Check
 from runbooks.engine.model.diagnostic import Place
 from runbooks.engine.model.operation import Operation
 
-__all__ = ["Act", "Estimate", "Irreversible", "Retry", "Runbook", "Secret", "Step", "Watch"]
+__all__ = [
+    "Act",
+    "Estimate",
+    "Irreversible",
+    "Notify",
+    "Retry",
+    "Runbook",
+    "Secret",
+    "Step",
+    "Watch",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +75,18 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True)
+class Notify:
+    """Whom to tell, and of what: `when` holds `failed`, `finished`, `late`, `approval`.
+
+    Exactly one of a program here and an address; `webhook` may be `${{ secrets.NAME }}`.
+    """
+
+    when: tuple[str, ...]
+    command: tuple[str, ...] = ()
+    webhook: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Secret:
     """Where a secret comes from: exactly one of an environment variable, a file, a command."""
 
@@ -94,7 +116,7 @@ class Step:
     release: Act | None = None
     undo: Act | None = None
     irreversible: Irreversible | None = None
-    notify: Mapping[str, Any] = field(default_factory=dict)
+    notify: Notify | None = None
 
     @property
     def gate(self) -> bool:
@@ -105,6 +127,7 @@ class Step:
 class Runbook:
     """A whole runbook; `steps` keep the file's order, `order` is one that respects `needs`.
 
+    Steps, and variables, of an included file bear its name: `data.merge`, `data.samples`.
     `uncut` is the runbook that this one was narrowed from, or None.
     """
 

@@ -10,6 +10,8 @@ from runbooks.engine.model.check import Finding
 from runbooks.engine.model.diagnostic import ExitCode
 from runbooks.engine.model.operation import Preview
 from runbooks.engine.model.runbook import Estimate, Runbook, Step
+from runbooks.engine.plan.drift import Drift, Unsure
+from runbooks.engine.plan.scope import EVERYTHING, Scope
 
 __all__ = ["PENDING", "STUCK", "Balance", "Plan", "Row", "Status"]
 
@@ -36,7 +38,10 @@ STUCK = frozenset({Status.BLOCKED, Status.UNKNOWN, Status.UNREACHABLE})
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One step on one host: what would happen and the facts that say why."""
+    """One step on one host: what would happen and the facts that say why.
+
+    `forbidden` is why the step must not act here (the plan's scope), or empty.
+    """
 
     step: Step
     host: str
@@ -50,11 +55,14 @@ class Row:
     estimate: Estimate | None = None
     estimate_problem: str = ""
     approval: str | None = None
+    forbidden: str = ""
 
     @property
     def acts(self) -> bool:
         """Whether a run would change this host by this step (a gate never does)."""
-        return not self.step.gate and self.status in PENDING
+        if self.step.gate or (self.forbidden and self.status is Status.MAY_RUN):
+            return False
+        return self.status in PENDING
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +86,10 @@ class Balance:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All rows in the runbook's order."""
+    """All rows in the runbook's order, and what moved since the last run.
+
+    `unsure` is what cannot be compared with the last run.
+    """
 
     id: str
     runbook: Runbook
@@ -87,6 +98,9 @@ class Plan:
     down: Mapping[str, str] = field(default_factory=dict)
     begun: float = 0.0
     ended: float = 0.0
+    scope: Scope = EVERYTHING
+    drift: Sequence[Drift] = ()
+    unsure: Sequence[Unsure] = ()
 
     def row(self, step: str, host: str) -> Row:
         for row in self.rows:

@@ -15,8 +15,11 @@ from runbooks.engine.model.check import Finding, Truth, out_of_reach, sentences
 from runbooks.engine.model.operation import Preview
 from runbooks.engine.model.runbook import Estimate, Step
 from runbooks.engine.plan.approval import approval_of
+from runbooks.engine.plan.checkpoint import checkpoints_check
+from runbooks.engine.plan.drift import drift_of, read_records
 from runbooks.engine.plan.ledger import balance, entries_of
 from runbooks.engine.plan.plan import PENDING, STUCK, Plan, Row, Status
+from runbooks.engine.plan.scope import Scope, refusal
 from runbooks.engine.plan.survey import Findings, Survey, Unit, truth_of
 from runbooks.engine.plan.transient import Want, transient_state
 
@@ -26,23 +29,41 @@ __all__ = ["make_plan"]
 _UNSETTLED = (PENDING | STUCK) - {Status.RELEASE}
 
 
-def make_plan(survey: Survey, *, limit: Collection[str] | None = None) -> Plan:
-    """Connect, read, decide. The fleet is read-only meanwhile; no host is changed."""
+def make_plan(
+    survey: Survey, *, scope: Scope | None = None, limit: Collection[str] | None = None
+) -> Plan:
+    """Connect, read, decide. The fleet is read-only meanwhile; no host is changed.
+
+    `scope` says what may act, where it is not the survey's; `limit` replaces its hosts. The
+    survey's runbook is narrowed to the scope already (`scope.narrowed`).
+    """
     fleet, runbook = survey.fleet, survey.runbook
+    scope = scope or survey.scope
+    if limit is not None:
+        scope = replace(scope, limit=frozenset(limit))
     fleet.read_only(True)
     try:
         down = fleet.connect(list(fleet.hosts))
         begun = survey.now()
         units = survey.units()
         estimates = survey.estimates(units)
-        findings = survey.findings(units, estimates, planning=True)
-        alive = survey.alive(units)
-        rows = _Decision(survey, findings, estimates, alive, down, limit).rows(units)
+        up = [host for host in sorted(runbook.hosts) if host not in down]
+        findings, told = survey.findings_with(
+            [*units, *survey.watched()],
+            estimates,
+            [(checkpoints_check(runbook.name), survey.at(host)) for host in up],
+            planning=True,
+        )
+        alive = survey.alive([*units, *survey.watched()])
+        rows = _Decision(survey, findings, estimates, alive, down, scope).rows(units)
         rows = _with_previews(survey, rows)
         contexts = {host: survey.context(step, host) for step, host in units}
         ledger = balance(
             entries_of(rows, fleet.hosts), fleet, survey.registry.facts.get("disk_free"), contexts
         )
+        records = read_records(up, told)
+        mine = {(step.id, host): findings[step.id, host] for step, host in units}
+        drift, unsure = drift_of(mine, records.checkpoints)
         return Plan(
             id=secrets.token_hex(2),
             runbook=runbook,
@@ -51,6 +72,10 @@ def make_plan(survey: Survey, *, limit: Collection[str] | None = None) -> Plan:
             down=down,
             begun=begun,
             ended=survey.now(),
+            scope=scope,
+            drift=tuple(drift),
+            # Of what is down, the rows say so themselves.
+            unsure=(*records.unsure, *(item for item in unsure if not item.unreachable)),
         )
     finally:
         fleet.read_only(False)
@@ -63,7 +88,7 @@ class _Decision:
     estimates: Mapping[Unit, Answer[Estimate]]
     alive: Mapping[Unit, Answer[bool]]
     down: Mapping[str, str]
-    limit: Collection[str] | None
+    scope: Scope
 
     def rows(self, units: Sequence[tuple[Step, str]]) -> list[Row]:
         decided: dict[str, list[Row]] = {}
@@ -86,6 +111,7 @@ class _Decision:
             requires=found.requires,
             estimate=estimate.value if estimate else None,
             estimate_problem=(estimate.unknown or "") if estimate else "",
+            forbidden=self.scope.forbids(step.id, host) or "",
         )
         waits = tuple(
             need
@@ -99,6 +125,10 @@ class _Decision:
         moves = self._moves(step, decided)
         if step.transient and (settled := self._transient(row, moves)) is not None:
             return settled
+        holds = truth_of(row.ensures) is Truth.TRUE
+        if row.forbidden and not holds and not self._changes(step, decided):
+            # It waits for nothing that would change it: what it ensures is judged as it is.
+            waits = ()
         return self._step(row, waits, moves)
 
     def _gate(self, row: Row, waits: tuple[str, ...]) -> Row:
@@ -117,7 +147,11 @@ class _Decision:
         """The row of a transient step that is not to be made true; None where it is wanted."""
         step, truth = row.step, truth_of(row.ensures)
         state = transient_state(
-            self.survey, step, self.findings, self.alive, moves=moves or self._others_move(step)
+            self.survey.whole,
+            step,
+            self.findings,
+            self.alive,
+            moves=moves or self._others_move(step),
         )
         if state.want is Want.WANTED:
             return None
@@ -126,8 +160,7 @@ class _Decision:
         if state.want is Want.LEFT:
             reason = f"left as it is: {state.reason}"
             return replace(row, status=Status.NOT_WANTED, reason=reason)
-        within = self.limit is None or row.host in self.limit
-        if step.release is not None and truth is Truth.TRUE and within:
+        if step.release is not None and truth is Truth.TRUE and not row.forbidden:
             reason = f"{state.reason}; {sentences(row.ensures, truth)}"
             return replace(row, status=Status.RELEASE, reason=reason)
         return replace(row, status=Status.NOT_WANTED, reason=f"transient, and {state.reason}")
@@ -158,10 +191,11 @@ class _Decision:
             return replace(row, status=status, reason=f"job: unknown ({alive.unknown})")
         if truth is Truth.TRUE and not moves:
             return replace(row, status=Status.SATISFIED, reason=reason)
-        if waits:
+        if waits or (row.forbidden and truth is Truth.TRUE):
             return replace(row, status=Status.MAY_RUN, reason=reason, waits=waits)
-        if self.limit is not None and row.host not in self.limit:
-            return replace(row, status=Status.BLOCKED, reason=f"outside --limit; {reason}")
+        if row.forbidden and truth is Truth.FALSE:
+            reason = refusal(step.id, row.forbidden, reason)
+            return replace(row, status=Status.BLOCKED, reason=reason)
         if truth is Truth.UNKNOWN:
             return replace(row, status=_lost(row.ensures), reason=reason)
         required = truth_of(row.requires)
@@ -174,6 +208,12 @@ class _Decision:
             status = Status.UNREACHABLE if out_of_reach(row.requires) else Status.BLOCKED
             return replace(row, status=status, reason=reason)
         return replace(row, status=Status.WILL_RUN, reason=reason)
+
+    def _changes(self, step: Step, decided: Mapping[str, Sequence[Row]]) -> bool:
+        """Whether something upstream would act; of what is stuck nothing comes."""
+        return any(
+            row.acts for other in self.survey.runbook.upstream(step.id) for row in decided[other]
+        )
 
     def _moves(self, step: Step, decided: Mapping[str, Sequence[Row]]) -> bool:
         """Whether something upstream would change the world; a stuck gate changes nothing."""

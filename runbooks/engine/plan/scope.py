@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from runbooks.engine.model.diagnostic import RunbookError, did_you_mean
 from runbooks.engine.model.runbook import Runbook
 
-__all__ = ["Scope", "narrowed", "refusal", "scope_of"]
+__all__ = ["EVERYTHING", "Scope", "narrowed", "refusal", "scope_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,13 @@ class Scope:
         if self.selected is not None and step not in self.selected:
             return f"not selected by {self.words}"
         return None
+
+    def __str__(self) -> str:
+        hosts = [] if self.limit is None else [f"--limit {host}" for host in sorted(self.limit)]
+        return " ".join([*hosts, *self.words.split(", ")]).strip() or "everything"
+
+
+EVERYTHING = Scope()
 
 
 def scope_of(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from runbooks.engine.model.host import Context, Origin
 from runbooks.engine.model.operation import OperationFailed, Preview
 from runbooks.engine.model.probe import Output, Shell
 from runbooks.engine.model.runbook import Act, Estimate, Runbook, Step
+from runbooks.engine.plan.scope import EVERYTHING, Scope
 from runbooks.engine.registry import Registry
 
 __all__ = [
@@ -54,7 +55,7 @@ Unit = tuple[str, str]  # step id, host name
 
 @dataclass
 class Survey:
-    """Reads for one runbook on one fleet."""
+    """Reads for one runbook on one fleet; `scope` says what may act, and hides nothing."""
 
     runbook: Runbook
     registry: Registry
@@ -62,6 +63,7 @@ class Survey:
     project: Path
     now: Callable[[], float] = time.time
     origin: Origin | None = None
+    scope: Scope = EVERYTHING
 
     def context(self, step: Step, host: str) -> Context:
         return Context(
@@ -72,6 +74,41 @@ class Survey:
             step=step.id,
             origin=self.origin,
         )
+
+    def at(self, host: str) -> Context:
+        """The context of what belongs to no step."""
+        return Context(
+            host=self.fleet.hosts[host],
+            fleet=self.fleet.hosts,
+            project=self.project,
+            runbook=self.runbook.name,
+            origin=self.origin,
+        )
+
+    @property
+    def whole(self) -> Survey:
+        """Of the runbook with the steps that `--from` and `--only` left out."""
+        return replace(self, runbook=self.runbook.whole)
+
+    def watched(self) -> list[tuple[Step, str]]:
+        """Steps left out that wait for a transient step of this runbook, on each host.
+
+        Their jobs must not lose it, and it is wanted while they still have to run.
+        """
+        whole, kept = self.runbook.whole, self.runbook.steps
+        waiting = {
+            other
+            for step in kept.values()
+            if step.transient
+            for other in whole.dependents(step.id)
+            if other not in kept
+        }
+        return [
+            (whole.steps[name], host)
+            for name in whole.order
+            if name in waiting
+            for host in whole.steps[name].hosts
+        ]
 
     def units(self) -> list[tuple[Step, str]]:
         """Every step on every host of it, in an order that respects `needs`."""
@@ -112,6 +149,18 @@ class Survey:
 
         `planning` lets costly facts answer cheaply (`Fact.for_plan`).
         """
+        return self.findings_with(units, estimates, (), parts=parts, planning=planning)[0]
+
+    def findings_with(
+        self,
+        units: Sequence[tuple[Step, str]],
+        estimates: Mapping[Unit, Answer[Estimate]],
+        more: Sequence[tuple[Check, Context]],
+        *,
+        parts: Sequence[str] = ("requires", "ensures"),
+        planning: bool = False,
+    ) -> tuple[dict[Unit, Findings], list[Finding]]:
+        """As `findings`, and in the same round trips the findings of `more` checks."""
         asked: list[tuple[Check, Context]] = []
         slots: list[tuple[Unit, str]] = []
         judged: dict[Unit, dict[str, list[Finding]]] = {}
@@ -127,14 +176,14 @@ class Survey:
                         continue
                     asked.append((bound, place))
                     slots.append((unit, part))
-        for (unit, part), finding in zip(
-            slots, read_checks(self.fleet, asked, planning=planning, now=self.now), strict=True
-        ):
+        read = read_checks(self.fleet, [*asked, *more], planning=planning, now=self.now)
+        for (unit, part), finding in zip(slots, read, strict=False):
             judged[unit][part].append(finding)
-        return {
+        findings = {
             unit: Findings(tuple(found["requires"]), tuple(found["ensures"]))
             for unit, found in judged.items()
         }
+        return findings, read[len(asked) :]
 
     def alive(self, units: Sequence[tuple[Step, str]]) -> dict[Unit, Answer[bool]]:
         """Whether the job of each long unit lives now."""

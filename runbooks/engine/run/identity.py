@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from runbooks.engine.fingerprint import inventory_digest, variables_digest
 from runbooks.engine.lock.owner import Process
 from runbooks.engine.model.host import Host, Origin
 from runbooks.engine.model.runbook import Runbook
+from runbooks.engine.plan.durable import canonical
+from runbooks.engine.plan.seal import inventory_digest
 
 __all__ = ["identity"]
 
@@ -23,7 +25,7 @@ def identity(runbook: Runbook, fleet: Mapping[str, Host], origin: Origin) -> dic
         "runbook": runbook.name,
         "file": str(runbook.file),
         "digest": runbook.digest,
-        "variables_digest": variables_digest(runbook.variables),
+        "variables_digest": hashlib.sha256(canonical(runbook.variables)).hexdigest(),
         "inventory_digest": inventory_digest(fleet),
         "operator": origin.operator,
         "controller": origin.controller,

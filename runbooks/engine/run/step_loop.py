@@ -26,6 +26,7 @@ from runbooks.engine.model.runbook import Act, Estimate, Step
 from runbooks.engine.model.values import show_duration
 from runbooks.engine.plan.approval import Approval, approval_of, refusal_of
 from runbooks.engine.plan.checkpoint import checkpoint_line
+from runbooks.engine.plan.scope import refusal
 from runbooks.engine.plan.survey import Findings, Survey, act_of, readable_together, truth_of
 from runbooks.engine.plan.transient import TransientState, Want, dependents_of, living_job
 from runbooks.engine.run.acting import Interrupted, Performer, TimedOut
@@ -196,7 +197,7 @@ class StepLoop:
     def _release(self, attempt: _Attempt, acted: bool) -> tuple[Result, str]:
         step, host = attempt.step, attempt.host
         self.changer.hold(host)
-        alive = self.survey.alive(dependents_of(self.survey, step))
+        alive = self.survey.alive(dependents_of(self.survey.whole, step))
         if (state := living_job(alive)) is not None:
             result = Result.LEFT if state.want is Want.LEFT else Result.UNKNOWN
             return result, f"not released: {state.reason}"
@@ -241,7 +242,7 @@ class StepLoop:
             done = Result.RAN if attached is not None else Result.SATISFIED
             return done, sentences(found.ensures, Truth.TRUE)
         if forbidden is not None:
-            raise Ended(Result.BLOCKED, f"{forbidden}; {because}")
+            raise Ended(Result.BLOCKED, refusal(step.id, forbidden, because))
         # The operator may take any time to answer, so requires are read behind the question,
         # and what would be lost is measured once more.
         approved = self._approved(step, host) if step.irreversible is not None else ()
@@ -350,6 +351,8 @@ class StepLoop:
             raise Ended(Result.APPROVAL, f"{refusal}; {hint}")
 
     def _act(self, attempt: _Attempt, act: Act, label: str, preview: Preview | None = None) -> str:
+        # Until it has ended well, nothing is known of what it ensures.
+        self._checkpoint(attempt.step, attempt.host, ())
         context = self.survey.context(attempt.step, attempt.host)
         args = bind_args(act.args, context.host, self.secrets)
         return self._perform(attempt, act.operation.act(args, context), act, label, preview)

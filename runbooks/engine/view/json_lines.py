@@ -9,6 +9,7 @@ from typing import Any, TextIO
 from runbooks.engine.model.check import record
 from runbooks.engine.plan.plan import Plan, Row
 from runbooks.engine.run.event import SCHEMA_VERSION
+from runbooks.engine.view.drift import drift_record, unsure_record
 
 __all__ = ["JsonLines", "plan_record"]
 
@@ -49,6 +50,13 @@ def plan_record(plan: Plan) -> dict[str, Any]:
             for item in plan.ledger
         ],
         "down": dict(plan.down),
+        "scope": {
+            "limit": sorted(plan.scope.limit) if plan.scope.limit is not None else None,
+            "selected": sorted(plan.scope.selected) if plan.scope.selected is not None else None,
+            "words": plan.scope.words,
+        },
+        "drift": [drift_record(item) for item in plan.drift],
+        "drift_unknown": [unsure_record(item) for item in plan.unsure],
     }
 
 

@@ -10,6 +10,7 @@ from rich.text import Text
 from runbooks.engine.model.operation import Preview
 from runbooks.engine.model.values import show_duration, show_size
 from runbooks.engine.plan.plan import Balance, Plan, Row, Status
+from runbooks.engine.view.drift import drift_lines
 from runbooks.engine.view.text import clock, printable
 
 __all__ = ["plan_lines", "show_plan"]
@@ -48,6 +49,7 @@ def plan_lines(plan: Plan, *, diff: bool = True) -> Iterator[Text]:
         yield from _row_lines(row, widths, diff)
     for balance in plan.ledger:
         yield _balance_line(balance)
+    yield from drift_lines(plan.drift, plan.unsure, plan.ended, label="Drift  ")
     yield from _down_lines(plan)
     yield Text(_summary(plan), style="bold")
 
@@ -74,6 +76,8 @@ def _row_lines(row: Row, widths: tuple[int, int, int], diff: bool) -> Iterator[T
     line.append(f"{row.status.value:<{words}}", style=style)
     parts = [f"(waits for {', '.join(row.waits)})"] if row.waits else []
     parts.append(row.reason)
+    if row.forbidden and row.status is Status.MAY_RUN:
+        parts.append(f"does not act itself: {row.forbidden}")
     parts.extend(_remarks(row))
     line.append("  " + printable(" · ".join(part for part in parts if part)))
     yield line

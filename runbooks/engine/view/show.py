@@ -60,7 +60,7 @@ def identity(record: RunRecord, faults: Sequence[tuple[int, str]]) -> Iterator[t
     yield "variables", _digest(run, "variables_digest")
     yield "inventory", _digest(run, "inventory_digest")
     yield "versions", _words(run.get("versions"))
-    for name in ("limit", "from", "only", "plan"):
+    for name in ("limit", "selected", "plan"):
         yield name, _words(run.get(name))
     known = ", ".join(record.copied)
     yield "copied from", f"{known}; other hosts know more" if known else ""

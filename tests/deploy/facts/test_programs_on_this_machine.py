@@ -367,7 +367,7 @@ def test_service_without_systemd(folder: Path) -> None:
 
 
 def test_a_job_is_read_from_its_folder(machine: ThisMachine) -> None:
-    from deploy.operations.job_folder import start_script
+    from deploy.operations.job_start import start_script
 
     assert machine.read("job")["state"] == "absent"
     env = {"PATH": machine.path, "EAGLE3_STATE": str(machine.folder / "state"), "HOME": "/"}

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from shutil import which
 from typing import Any
@@ -15,73 +15,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.operations.job import Job, _more, _progress
-from deploy.operations.job_folder import JobState, job_state, probe, spec_digest, start_script
+from deploy.operations.job_folder import job_state, probe
+from deploy.operations.job_progress import progress_script, read_progress, resolved
+from deploy.operations.job_start import start_script
 from deploy.shell import fields
-from runbooks.engine.fleet import Unreachable
-from runbooks.engine.model.operation import Command, OperationFailed, Progress, Wait
-from runbooks.engine.model.probe import Output, Shell, Unknown
+from runbooks.engine.model.operation import Command, OperationFailed, Progress
+from runbooks.engine.model.probe import Shell, Unknown
+from tests.deploy.operations.job_machine import (
+    JOB,
+    folder,
+    job_machine,
+    judged,
+    kill,
+    preview,
+    run,
+    start,
+    supervisor,
+    until,
+)
 from tests.deploy.operations.local_machine import LocalMachine, parsed
-
-JOB = Job()
 
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[LocalMachine]:
-    machine = LocalMachine(tmp_path)
-    yield machine
-    state = judged(machine)
-    for pid in (state.pid, supervisor(machine)) if state.state == "running" else ():
-        if pid:
-            kill(pid)
-
-
-def judged(machine: LocalMachine, run: int | None = None) -> JobState:
-    output = machine.perform(Shell("probe", probe(machine.runbook, machine.step, run)))
-    assert output.exit == 0, output.stderr
-    return job_state(output.text)
-
-
-def folder(machine: LocalMachine) -> Path:
-    return machine.state / "jobs" / machine.runbook / machine.step
-
-
-def supervisor(machine: LocalMachine) -> int:
-    run = judged(machine).run
-    return int(str((folder(machine) / f"{run}.claim").readlink()).split(":")[3])
-
-
-def start(machine: LocalMachine, *argv: str, env: dict[str, str] | None = None) -> dict[str, str]:
-    script = start_script(machine.runbook, machine.step, argv, None)
-    output = machine.perform(Command(script=script, env=env or {}))
-    assert output.exit == 0, output.stderr
-    return dict(line.split("\t") for line in output.lines)
-
-
-def kill(pid: int, sign: signal.Signals = signal.SIGKILL) -> None:
-    try:
-        os.kill(pid, sign)
-    except ProcessLookupError:
-        return
-
-
-def until(condition: Callable[[], Any]) -> None:
-    """Wait for what another process does; a minute is for a machine under load."""
-    for _ in range(1200):
-        if condition():
-            return
-        time.sleep(0.05)
-    raise AssertionError("it did not come about")
-
-
-def run(machine: LocalMachine, *argv: str, **more: Any) -> str:
-    args = parsed(JOB, {"argv": list(argv), **more})
-    return str(machine.run(JOB.act(args, machine.context)))
-
-
-def preview(machine: LocalMachine, *argv: str, **more: Any) -> str:
-    args = parsed(JOB, {"argv": list(argv), **more})
-    return str(machine.run(JOB.preview(args, machine.context)).summary)
+    with job_machine(tmp_path) as machine:
+        yield machine
 
 
 def test_runs_to_its_end(machine: LocalMachine) -> None:
@@ -188,29 +146,6 @@ def test_starters_after_a_crash_start_one(machine: LocalMachine) -> None:
     assert judged(machine).run == 2
 
 
-def test_program_killed(machine: LocalMachine) -> None:
-    start(machine, "sleep", "300")
-    kill(judged(machine).pid or 0)
-    until(lambda: judged(machine).state != "running")
-    state = judged(machine)
-    assert (state.state, state.exit) == ("ended", 137)
-    with pytest.raises(OperationFailed, match=r"exit 137 \(signal 9\)"):
-        machine.run(JOB._follow(parsed(JOB, {"argv": ["sleep", "300"]}), machine.context, None))
-
-
-def test_supervisor_killed_the_program_still_lives(machine: LocalMachine) -> None:
-    start(machine, "sleep", "300")
-    pid = judged(machine).pid or 0
-    kill(supervisor(machine))
-    until(lambda: not judged(machine).supervised)
-    state = judged(machine)
-    assert (state.state, state.pid) == ("running", pid)
-    assert start(machine, "sleep", "300") == {"run": "1", "ours": "no"}
-    kill(pid)
-    until(lambda: judged(machine).state == "lost")
-    assert "left no exit status" in judged(machine).reason
-
-
 def test_supervisor_outlives_polite_signals(machine: LocalMachine) -> None:
     gate = machine.folder / "gate"
     start(machine, "sh", "-c", f"until [ -e {gate} ]; do sleep 0.05; done; exit 3")
@@ -219,17 +154,6 @@ def test_supervisor_outlives_polite_signals(machine: LocalMachine) -> None:
     gate.touch()
     until(lambda: judged(machine).state != "running")
     assert judged(machine).exit == 3
-
-
-def test_both_killed(machine: LocalMachine) -> None:
-    start(machine, "sleep", "300")
-    kill(supervisor(machine))
-    kill(judged(machine).pid or 0)
-    until(lambda: judged(machine).state == "lost")
-    assert judged(machine).exit is None
-    assert "the last one: process" in preview(machine, "true")
-    assert "continues" in preview(machine, "true", resumable=True)
-    assert "exit 0" in run(machine, "true")
 
 
 def test_a_job_that_cannot_claim_says_so(machine: LocalMachine) -> None:
@@ -246,52 +170,6 @@ def test_a_job_that_cannot_claim_says_so(machine: LocalMachine) -> None:
     assert judged(machine).state == "none"
 
 
-def test_a_zombie_is_dead(machine: LocalMachine) -> None:
-    """A program that nobody reaps: /proc/PID exists and says Z."""
-    zombie = subprocess.Popen(["true"])
-    until(lambda: "Z" in Path(f"/proc/{zombie.pid}/stat").read_text().rpartition(")")[2].split()[0])
-    born = Path(f"/proc/{zombie.pid}/stat").read_text().rpartition(")")[2].split()[19]
-    claim(machine, zombie.pid, born, dead_supervisor=True)
-    assert judged(machine).state == "lost"
-    assert start(machine, "true")["run"] == "2"
-    zombie.wait()
-
-
-def test_a_younger_namesake_is_not_the_job(machine: LocalMachine) -> None:
-    claim(machine, os.getpid(), "1", dead_supervisor=True)
-    assert judged(machine).state == "lost"
-
-
-def test_a_reboot_loses_the_job(machine: LocalMachine) -> None:
-    born = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
-    claim(machine, os.getpid(), born, boot="00000000-0000-4000-8000-000000000000")
-    state = judged(machine)
-    assert (state.state, state.reason) == ("lost", "the host rebooted")
-    with pytest.raises(OperationFailed, match="lost: the host rebooted"):
-        machine.run(JOB._follow(parsed(JOB, {"argv": ["true"]}), machine.context, None))
-    assert start(machine, "true")["run"] == "2"
-
-
-def test_the_exit_file_is_the_truth(machine: LocalMachine) -> None:
-    """It wins over a live process of the same number, and over a reboot."""
-    born = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
-    claim(machine, os.getpid(), born)
-    assert judged(machine).state == "running"
-    (folder(machine) / "1" / "exit").write_text("0\n")
-    assert (judged(machine).state, judged(machine).exit) == ("ended", 0)
-    (folder(machine) / "1" / "exit").write_text("gar bage\n")
-    with pytest.raises(Unknown):
-        judged(machine)
-    (folder(machine) / "1" / "exit").unlink()
-    (folder(machine) / "1.claim").unlink()
-
-
-def test_a_half_written_exit_file_is_none(machine: LocalMachine) -> None:
-    claim(machine, os.getpid(), "1", dead_supervisor=True)
-    (folder(machine) / "1" / ".exit").write_text("0\n")
-    assert judged(machine).state == "lost"
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="drops its privileges")
 def test_a_forbidden_folder_is_unknown_not_none(machine: LocalMachine) -> None:
     run(machine, "true")
@@ -303,23 +181,6 @@ def test_a_forbidden_folder_is_unknown_not_none(machine: LocalMachine) -> None:
         done = subprocess.run(words, env=machine.environment(), capture_output=True, text=True)
         assert done.returncode != 0
         assert "ermission denied" in done.stderr
-
-
-def claim(
-    machine: LocalMachine,
-    pid: int,
-    born: str,
-    *,
-    boot: str | None = None,
-    dead_supervisor: bool = False,
-) -> None:
-    """A record of run 1 as another process would have left it."""
-    boot = boot or Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    watcher = (os.getpid(), "1") if dead_supervisor else (pid, born)
-    (folder(machine) / "1").mkdir(parents=True)
-    digest = spec_digest(["true"], None)
-    text = f"{pid}:{born}:{boot}:{watcher[0]}:{watcher[1]}:{digest}:1-1"
-    (folder(machine) / "1.claim").symlink_to(text)
 
 
 def test_progress_of_a_file_and_of_a_count(machine: LocalMachine) -> None:
@@ -362,50 +223,15 @@ def test_the_progress_file_of_an_earlier_run_is_not_shown(
     start(machine, *argv)
     until(lambda: judged(machine).log_size > 0)
     args = parsed(JOB, {"argv": argv, "progress": {"file": "data:progress.json"}})
-    script = _more(args, machine.context)
+    script = progress_script(resolved(args["progress"], machine.context.host))
     for fresh, wanted in ((False, (None, None, "loading")), (True, (9.0, 10.0, "9 shards/s"))):
         if fresh:
             file.touch()
         state = Shell("probe", probe(machine.runbook, machine.step) + script)
         words = ["busybox", "sh"] if shell == "busybox" else [shell]
         output = machine._run([*words, "-c", state.script], {}, None, None)
-        progress, _ = _progress(job_state(output.text), fields(output.text), args, None)
+        progress, _ = read_progress(job_state(output.text), fields(output.text), None, None)
         assert (progress.done, progress.total, progress.text) == wanted
-
-
-def test_a_lost_job_says_what_to_do(machine: LocalMachine) -> None:
-    argv = ["sh", "-c", "echo working; sleep 300"]
-    start(machine, *argv)
-    until(lambda: judged(machine).log_size > 0)
-    kill(supervisor(machine))
-    kill(judged(machine).pid or 0)
-    until(lambda: judged(machine).state == "lost")
-    for resumable, next_ in (
-        (True, "run again to start it anew; it continues"),
-        (False, "run again to start it from the beginning"),
-    ):
-        args = parsed(JOB, {"argv": argv, "resumable": resumable})
-        with pytest.raises(OperationFailed) as failed:
-            machine.run(JOB._follow(args, machine.context, None))
-        log = judged(machine).log
-        assert f"its log is {log}\nworking\n" in str(failed.value)
-        assert str(failed.value).endswith(next_)
-
-
-def test_a_lost_connection_does_not_end_the_waiting(machine: LocalMachine) -> None:
-    start(machine, "true")
-    until(lambda: judged(machine).state == "ended")
-    args = parsed(JOB, {"argv": ["true"]})
-    steps = JOB.attach(args, machine.context)
-    assert steps is not None
-    next(steps)
-    for _ in range(3):
-        assert isinstance(steps.throw(Unreachable("here", "gone")), Progress)
-        assert isinstance(steps.send(Output(0)), Wait)
-        question = steps.send(Output(0))
-    assert isinstance(question, Shell)
-    with pytest.raises(StopIteration, match="exit 0"):
-        steps.send(machine.perform(question))
 
 
 def test_names_of_steps_are_safe_and_distinct(machine: LocalMachine) -> None:
@@ -434,7 +260,7 @@ def test_runs_without_the_tools_of_util_linux(machine: LocalMachine, tools: str)
     """`setsid` without --fork, or none: the job still starts once and gives its status."""
     tools_folder = machine.folder / "bin"
     tools_folder.mkdir()
-    needed = "sh cat ln ls mv rm mkdir date stat head tail tr sed grep sync sleep readlink nohup"
+    needed = "sh cat id ln ls mv rm mkdir date stat head tail tr sed grep sync sleep readlink nohup"
     for name in needed.split():
         (tools_folder / name).symlink_to(Path("/usr/bin") / name)
     if tools != "no setsid":
@@ -453,18 +279,49 @@ def test_runs_under_bash(machine: LocalMachine) -> None:
     assert "exit 0" in run(machine, "sh", "-c", "exit 0")
 
 
-WORDS = st.sampled_from(["now", "run", "boot", "claim", "program", "supervisor", "exit", "log"])
+WORDS = st.sampled_from(
+    [
+        "now",
+        "run",
+        "boot",
+        "claim",
+        "started",
+        "program",
+        "supervisor",
+        "exit",
+        "ended",
+        "log",
+        "unit",
+        "result",
+        "cancelled",
+        "killed",
+        "meta",
+        "spec",
+    ]
+)
 VALUES = st.one_of(
     st.text(max_size=12),
     st.integers(-1, 9).map(str),
-    st.sampled_from(["1:2:b:3:4:d:1-1", "S 2", "Z 2", " ", "", "1 2 /l"]),
+    st.sampled_from(
+        ["1:2:b:3:4:d:1-1", "x:2:b:3:4:d:1-1", "S 2", "Z 2", " ", "", "1 2 /l", "unit ²", "{}"]
+    ),
 )
+WHOLE = {
+    "now": "9",
+    "run": "1",
+    "boot": "b",
+    "claim": "1:2:b:3:4:d:1-1",
+    "started": "1",
+    "program": "S 2",
+    "supervisor": "S 4",
+}
 
 
 @given(st.lists(st.tuples(WORDS, VALUES)))
 def test_any_answer_is_a_state_or_unknown(pairs: list[tuple[str, str]]) -> None:
     try:
-        state = job_state("".join(f"{key}\t{value}\n" for key, value in pairs))
+        found = WHOLE | dict(pairs)
+        state = job_state("".join(f"{key}\t{value}\n" for key, value in found.items()))
     except Unknown:
         return
     assert state.state in ("none", "running", "ended", "lost")

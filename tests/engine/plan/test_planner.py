@@ -167,7 +167,7 @@ def test_equal_questions_are_asked_once() -> None:
     world = World({"one": {"x": "on"}})
     gates = [step(f"g{i}", requires=(flag("x", "on"),)) for i in range(5)]
     plan_of(world, *gates)
-    assert world.asked == [("one", "flag x")]
+    assert world.asked == [("one", "flag x"), ("one", "checkpoints test")]
 
 
 def test_while_planning_a_change_raises() -> None:

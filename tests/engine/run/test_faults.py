@@ -13,6 +13,7 @@ from runbooks.engine.model.operation import Command, OperationFailed
 from runbooks.engine.model.probe import Output
 from runbooks.engine.model.runbook import Retry, Secret
 from runbooks.engine.plan.approval import approval_of, parse_approvals
+from runbooks.engine.plan.scope import Scope
 from runbooks.engine.run.journal import read_journal
 from runbooks.engine.view.recap import recap_lines
 from tests.engine.run.test_session import drop_step, results, run, session_of
@@ -304,7 +305,12 @@ def test_the_journal_is_for_the_operator_alone(tmp_path: Path, mode: int) -> Non
 
 def test_a_step_outside_the_limit_never_acts(tmp_path: Path) -> None:
     world = World({"one": {}, "two": {}})
-    report = run(world, setting("a", hosts=["one", "two"]), tmp_path=tmp_path, limit={"two"})
+    report = run(
+        world,
+        setting("a", hosts=["one", "two"]),
+        tmp_path=tmp_path,
+        scope=Scope(limit=frozenset({"two"})),
+    )
     assert [host for host, _ in world.log] == ["two"]
-    assert report.outcomes["a", "one"].reason.startswith("outside --limit")
+    assert report.outcomes["a", "one"].reason.endswith("; outside --limit")
     assert step("x").gate

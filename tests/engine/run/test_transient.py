@@ -8,6 +8,7 @@ import pytest
 
 from runbooks.engine.model.diagnostic import ExitCode
 from runbooks.engine.model.runbook import Act
+from runbooks.engine.plan.scope import Scope
 from tests.engine.run.test_session import results, run, session_of
 from tests.engine.scripted import DENIED, SET, WORK, World, flag, setting, step
 
@@ -89,7 +90,13 @@ def test_a_server_that_did_not_come_up_is_released_too(tmp_path: Path) -> None:
 
 def test_nothing_outside_the_limit_is_released(tmp_path: Path) -> None:
     world = World({"one": {"serve": "on"}, "two": {}})
-    report = run(world, serve(), extract(hosts=["two"]), tmp_path=tmp_path, limit={"two"})
+    report = run(
+        world,
+        serve(),
+        extract(hosts=["two"]),
+        tmp_path=tmp_path,
+        scope=Scope(limit=frozenset({"two"})),
+    )
     assert results(report) == {"serve": "satisfied", "extract": "ran"}
     assert world.flags["one"]["serve"] == "on"
 

@@ -56,7 +56,7 @@ def test_identity_shows_what_there_is_and_nothing_that_is_not(tmp_path: Path) ->
         plan="7c1e",
         pid=4711,
         boot="b00t",
-        **{"from": "merge"},
+        selected=["merge", "purge"],
     )
     text = lines(read(tmp_path / "rich", rich, record("end", 5, exit=6, left={"one": "job lives"})))
     told = dict(line.split(maxsplit=1) for line in text if line.startswith("  "))
@@ -66,7 +66,7 @@ def test_identity_shows_what_there_is_and_nothing_that_is_not(tmp_path: Path) ->
     assert told["versions"] == "engine 0.3, python 3.11.7, pyinfra 3.10"
     assert told["variables"] == "sha256 " + "ab" * 32
     assert told["inventory"] == "sha256 " + "cd" * 32
-    assert (told["limit"], told["from"], told["plan"]) == ("one, two", "merge", "7c1e")
+    assert (told["limit"], told["selected"], told["plan"]) == ("one, two", "merge, purge", "7c1e")
     assert told["left"] == "one job lives"
     assert told["journal"].endswith("2 lines, chain whole")
     assert "only" not in told
