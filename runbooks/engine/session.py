@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from runbooks.engine.fleet import Fleet
-from runbooks.engine.history.finding import unfinished
 from runbooks.engine.jobs import jobs_on
 from runbooks.engine.lock.keeper import Keeper
 from runbooks.engine.lock.owner import operator
@@ -35,6 +34,7 @@ from runbooks.engine.plan.survey import Survey
 from runbooks.engine.plan.transient import TransientState, dependents_of, transient_state
 from runbooks.engine.redact import Redactor
 from runbooks.engine.registry import Registry
+from runbooks.engine.run.bounds import compact_checkpoints, left_behind, name_interrupted
 from runbooks.engine.run.change import Changer
 from runbooks.engine.run.event import Bus
 from runbooks.engine.run.identity import identity
@@ -87,20 +87,6 @@ class Report:
     def changed(self) -> int:
         """Steps in which a mutating command was sent, on each host, whatever came of it."""
         return sum(outcome.acted for outcome in self.outcomes.values())
-
-
-# How a step with a job may end while the job lives.
-_UNFINISHED = frozenset(
-    {
-        Result.UNKNOWN,
-        Result.BUG,
-        Result.FAILED,
-        Result.TIMEOUT,
-        Result.UNREACHABLE,
-        Result.LOCKED,
-        Result.INTERRUPTED,
-    }
-)
 
 
 class Session:
@@ -168,9 +154,10 @@ class Session:
         journal = Journal(self.options.runs / run_id, mirror.copy)
         self.bus.record_to(journal)
         keeper = self._keeper(origin, protects)
+        changer = Changer(self.survey.fleet, keeper, mirror)
         loop = StepLoop(
             survey=self.survey,
-            changer=Changer(self.survey.fleet, keeper, mirror),
+            changer=changer,
             bus=self.bus,
             secrets=self._secrets or {},
             approvals=self.options.approvals,
@@ -197,7 +184,8 @@ class Session:
             for host in sorted(set(down) & set(protects)):
                 text = "down, so not locked; nothing on it is changed before it is"
                 self.bus.emit("note", host=host, text=text)
-            self._name_interrupted(run_id)
+            name_interrupted(self.options.runs, self.runbook.name, run_id, self.bus)
+            compact_checkpoints(changer, self.runbook.name)
             if self.options.saved is not None:
                 use_plan(
                     self.options.saved,
@@ -218,25 +206,13 @@ class Session:
             raise
         finally:
             try:
-                left = self._left_behind(scheduler, protects)
+                left = left_behind(self.survey, scheduler.outcomes, protects)
                 self.bus.emit(
                     "end", run=run_id, exit=int(code), journal=str(journal.path), left=left
                 )
                 keeper.release_all(left, mirror.sending)
             finally:
                 journal.close()
-
-    def _name_interrupted(self, run_id: str) -> None:
-        """Say which steps the run before began and did not end; the world decides on them."""
-        for one in unfinished(self.options.runs, self.runbook.name, but=run_id):
-            self.bus.emit(
-                "note",
-                step=one.step,
-                host=one.host,
-                text=f"interrupted: run {one.run} had begun {one.operation} and did not record"
-                " how that ended; the world is read again",
-                interrupted=one.run,
-            )
 
     def _keeper(self, origin: Origin, protects: Mapping[str, Sequence[str]]) -> Keeper:
         def on_lock(host: str, action: str, generation: int, text: str) -> None:
@@ -252,24 +228,6 @@ class Session:
             on_lock,
             self._now,
         )
-
-    def _left_behind(
-        self, scheduler: Scheduler, protects: Mapping[str, Sequence[str]]
-    ) -> dict[str, str]:
-        """Hosts whose lock stays with a job that lives, or may live: why."""
-        units = [
-            (self.runbook.steps[step], host)
-            for (step, host), outcome in scheduler.outcomes.items()
-            if step in self.runbook.steps and outcome.result in _UNFINISHED
-        ]
-        left: dict[str, str] = {}
-        for (step, host), answer in self.survey.alive(units).items():
-            if answer.value or not answer.known:
-                why = "lives" if answer.value else f"may live ({answer.unknown})"
-                for locked, hosts in protects.items():
-                    if host in hosts:
-                        left.setdefault(locked, f"the job of {step} on {host} {why}")
-        return left
 
     def _identity(self, origin: Origin) -> dict[str, Any]:
         """Who runs what, from where, for the journal."""

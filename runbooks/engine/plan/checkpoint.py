@@ -32,6 +32,7 @@ __all__ = [
     "checkpoint_line",
     "checkpoints_check",
     "compact",
+    "compact_script",
     "parse_checkpoints",
     "read_script",
 ]
@@ -149,6 +150,14 @@ def compact(text: str) -> str:
         found, _ = parse_checkpoints(line)
         newest.update(dict.fromkeys(found, line))
     return "".join(f"{line}\n" for line in newest.values())
+
+
+def compact_script(runbook: str, text: str) -> str:
+    """Shell text that leaves the newest line of each step in the file, whole or not at all."""
+    lines = " ".join(map(quote, compact(text).splitlines())) or "''"
+    return f"""c_file={_file(runbook)}
+(umask 077; printf '%s\\n' {lines} > "$c_file.new") && mv -f -- "$c_file.new" "$c_file"
+"""
 
 
 def append_script(runbook: str, lines: Sequence[str]) -> str:

@@ -22,7 +22,13 @@ _COUNTED = {
     "failed": (Result.FAILED, Result.TIMEOUT, Result.BUG),
     "unknown": (Result.UNKNOWN,),
     "unreachable": (Result.UNREACHABLE,),
-    "stopped": (Result.BLOCKED, Result.APPROVAL, Result.SKIPPED, Result.INTERRUPTED),
+    "stopped": (
+        Result.BLOCKED,
+        Result.APPROVAL,
+        Result.LOCKED,
+        Result.SKIPPED,
+        Result.INTERRUPTED,
+    ),
 }
 
 

@@ -30,9 +30,10 @@ class ShellFleet:
         if host in self.down:
             raise Unreachable(host, "no route to host")
         done = subprocess.run(
-            [*self.shell, "-c", script],
+            # Through a pipe: an argument may hold 128 KiB.
+            [*self.shell, "-c", 's=$(cat); eval "$s"'],
+            input=script.encode(),
             env=os.environ | {"EAGLE3_STATE": str(self.state(host))},
-            stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=timeout,
         )
