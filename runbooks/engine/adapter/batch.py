@@ -26,7 +26,17 @@ from runbooks.engine.model.host import Host
 from runbooks.engine.model.operation import Command
 from runbooks.engine.model.probe import Output, Shell
 
-__all__ = ["LAUNCH", "Task", "command_task", "compose", "environment", "parse", "shell_task"]
+__all__ = [
+    "LAUNCH",
+    "Task",
+    "command_task",
+    "compose",
+    "environment",
+    "output_of",
+    "parse",
+    "shell_task",
+    "task_body",
+]
 
 # The argv of the shell on the host: it reads the script to its end before it runs any of it,
 # so that a script cut in half does nothing, and what the script says stands in no argv.
@@ -59,6 +69,13 @@ class Task:
     shell: str = "sh"
     # The script itself holds a secret, and goes through a pipe, never an argv.
     hidden: bool = False
+
+    @property
+    def piped(self) -> bool:
+        """Whether the script stands in no argv: it is secret, or too long."""
+        return self.script is not None and (
+            self.hidden or len(self.script.encode()) > _ARGUMENT_LIMIT
+        )
 
 
 def shell_task(shell: Shell) -> Task:
@@ -118,7 +135,7 @@ def compose(tasks: Sequence[Task], preamble: str, token: str) -> str:
         limit = f"tail -c {TAIL_LIMIT}" if task.last else f"head -c {ASK_LIMIT + 1}"
         run = _RUN.replace("TOKEN", token).replace("INDEX", str(index)).replace("LIMIT", limit)
         # Last, since a task's own text may hold any of these words.
-        parts.append(run.replace("TASK", _body(task), 1))
+        parts.append(run.replace("TASK", task_body(task), 1))
     parts.append("exit 0\n#eagle3-end")
     text = "\n".join(parts)
     if "\0" in text:
@@ -148,31 +165,35 @@ _e=$({ { { (
 TASK
 ) 2>&1 1>&3 3>&- 4>&- 5>&-; printf '!%s!' "$?" >&4; } | tail -c 1048576 | $_b >&4; } 3>&1 |
 LIMIT | $_b >&5; } 4>&1)
-printf '\n@TOKEN e\n%s\n@TOKEN .\n' "$_e""""
+printf '\n@TOKEN e\n%s\n@TOKEN .\n' "$_e"
+"""
 
 
-def _body(task: Task) -> str:
-    """The commands of the subshell that becomes the task."""
+def task_body(task: Task) -> str:
+    """Shell text that becomes the task. `_t` is timeout(1) with its options, or empty."""
+    # `exec` and `timeout` find programs only, never the functions and builtins of this shell.
+    limit = f"${{_t:+$_t {task.timeout}}} " if task.timeout is not None else ""
+    if task.script is None:
+        words = shlex.join(task.argv)
+    elif task.piped:
+        words = f"""{task.shell} -c 's=$(cat <&8); exec 8<&-; eval "$s"'"""
+    else:
+        words = f"{task.shell} -c {shlex.quote(task.script)}"
+    # Before the environment: an IFS of the task's own is not this shell's.
+    lines = [f"set -- {limit}{words}"]
+    if task.piped:
+        lines.append(f"_c={shlex.quote(task.script or '')}")
     # Assigned and exported by the shell itself: no process shows a value in its argv.
-    lines = [f"{name}={shlex.quote(value)}; export {name}" for name, value in task.env.items()]
+    lines += [f"{name}={shlex.quote(value)}; export {name}" for name, value in task.env.items()]
     if task.cwd is not None:
         folder = shlex.quote(task.cwd)
         lines.append(
             f"cd -- {folder} 2>/dev/null || "
             f"{{ printf 'the folder %s cannot be entered\\n' {folder} >&2; exit 1; }}"
         )
-    # `exec` and `timeout` find programs only, never the functions and builtins of this shell.
-    run = f"exec ${{_t:+$_t {task.timeout}}} " if task.timeout is not None else "exec "
-    if task.script is None:
-        run += shlex.join(task.argv)
-    elif len(task.script.encode()) <= _ARGUMENT_LIMIT and not task.hidden:
-        lines.append(f"_c={shlex.quote(task.script)}")
-        run += f'{task.shell} -c "$_c"'
-    else:
-        lines.append(f"_c={shlex.quote(task.script)}")
-        inner = 's=$(cat <&8); exec 8<&-; eval "$s"'
-        run = f"printf %s \"$_c\" | ( {run}{task.shell} -c '{inner}' 8<&0 0<&7 7<&- )"
-        run = f"{{ {run}; }} 7<&0"
+    run = 'exec "$@"'
+    if task.piped:
+        run = f'{{ printf %s "$_c" | ( {run} 8<&0 0<&7 7<&- ); }} 7<&0'
     if task.stdin is not None:
         # Without the decoder the program would run on an empty input.
         lines.append(
@@ -227,7 +248,11 @@ def _output(
     error = _decode(kind, re.sub(r"!\d+!", "", text))
     if status is None or out is None or error is None:
         return None
-    exit_ = int(status[1])
+    return output_of(task, int(status[1]), out, error, seconds)
+
+
+def output_of(task: Task, exit_: int, out: bytes, error: bytes, seconds: float) -> Output:
+    """What a task printed as its answer; `out` has one byte more than the limit where it was cut."""
     stderr = error.decode(errors="replace")
     # 143: busybox has no status of its own for a time that ran out.
     if task.timeout is not None and exit_ in (137, 143) and seconds >= task.timeout:
