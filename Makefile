@@ -40,9 +40,12 @@ check: $(VENV)/dev
 	$(BIN)/runbook schema --check
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not e2e and not gpu and not model and not slow'
 
+# The link matrix mostly waits for links, so it goes beside the others.
 e2e: $(VENV)/dev
 	tests/e2e/install
-	$(BIN)/python -m pytest -m e2e
+	$(BIN)/python -m pytest -q -m e2e tests/e2e/test_link_matrix.py & links=$$!; \
+	$(BIN)/python -m pytest -m e2e --ignore tests/e2e/test_link_matrix.py; code=$$?; \
+	wait $$links && exit $$code
 
 format: $(VENV)/dev
 	$(BIN)/ruff check --fix

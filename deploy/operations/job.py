@@ -12,8 +12,15 @@ from deploy.operations.job_folder import JobState, job_state, probe, spec_digest
 from deploy.operations.job_listing import list_jobs
 from deploy.operations.job_progress import resolved
 from deploy.operations.job_start import meta_of, start_script
-from deploy.operations.job_watch import Wanted, other_job, since, watch_job
+from deploy.operations.job_watch import (
+    Wanted,
+    look_patiently,
+    other_job,
+    since,
+    watch_job,
+)
 from deploy.shell import fields, quote
+from runbooks.engine.fleet import Unreachable
 from runbooks.engine.model.fact import Argument
 from runbooks.engine.model.host import Context
 from runbooks.engine.model.job import JobRecord
@@ -87,12 +94,23 @@ class Job(Operation):
         if state.state == "running":
             return (yield from watch_job(context, wanted, state.run))
         meta = meta_of(context, argv, cwd, resumable=wanted.resumable, progress=wanted.progress)
-        output = yield Command(
+        start = Command(
             script=start_script(context.runbook, context.step, argv, cwd, meta),
             env=dict(args.get("env") or {}),
             cwd=cwd,
             label=f"job start {argv[0]}",
         )
+        try:
+            output = yield start
+        except Unreachable as lost:
+            # Whether the start came through only the host knows.
+            yield Progress(f"no connection ({lost.reason}) while it was started; looking again")
+            script = probe(context.runbook, context.step)
+            found = yield from look_patiently(context, script)
+            now = job_state(text_of(found, f"job {context.step}"))
+            if now.run == state.run:
+                raise
+            return (yield from watch_job(context, wanted, now.run))
         succeeded(output, f"starting {argv[0]}")
         said = fields(output.text)
         try:

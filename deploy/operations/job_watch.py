@@ -16,7 +16,7 @@ from runbooks.engine.model.operation import Acting, OperationFailed, Progress, W
 from runbooks.engine.model.probe import Output, Shell, Unknown
 from runbooks.engine.model.values import show_duration
 
-__all__ = ["Wanted", "other_job", "since", "watch_job"]
+__all__ = ["Wanted", "look_patiently", "other_job", "since", "watch_job"]
 
 # Seconds between two looks: short at first, for short jobs and for tests.
 _FIRST, _LONGEST, _GROWTH = 0.1, 5.0, 1.5
@@ -47,7 +47,7 @@ def watch_job(context: Context, wanted: Wanted | None, run: int | None = None) -
     count: Count | None = None
     while True:
         script = probe(context.runbook, context.step, run) + progress_script(progress)
-        output: Output = yield from _patiently(context, script)
+        output: Output = yield from look_patiently(context, script)
         if output.exit != 0:
             text_of(output, f"job {context.step}")
             raise Unknown(f"job {context.step}: {output.complaint}")
@@ -84,7 +84,7 @@ def since(state: JobState) -> str:
     return f"process {state.pid}, started {age} ago"
 
 
-def _patiently(context: Context, script: str) -> Steps:
+def look_patiently(context: Context, script: str) -> Steps:
     """The answer to a look, however often the connection has to be made anew."""
     pause, waited = _FIRST_MISS, 0.0
     while True:

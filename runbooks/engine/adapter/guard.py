@@ -86,7 +86,10 @@ class Guard:
             try:
                 status, output = run(command, *args, **kwargs)
             except LOST as error:
-                raise Unreachable(name_of(host.name), str(error) or "time ran out") from error
+                silent = "the connection was lost"
+                if isinstance(error, TimeoutError):
+                    silent = "time ran out"
+                raise Unreachable(name_of(host.name), str(error) or silent) from error
             marker = pyinfra_facts._MISSING_COMMAND_MARKER
             if status and output.stdout_lines == [marker]:
                 # pyinfra takes the fact's default for the answer, "nothing there".

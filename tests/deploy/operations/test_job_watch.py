@@ -10,7 +10,7 @@ import pytest
 
 from deploy.operations.job_watch import watch_job
 from runbooks.engine.fleet import Unreachable
-from runbooks.engine.model.operation import OperationFailed, Progress, Wait
+from runbooks.engine.model.operation import Command, OperationFailed, Progress, Wait
 from runbooks.engine.model.probe import Output, Shell, Unknown
 from tests.deploy.operations.job_machine import JOB, job_machine, judged, start, until
 from tests.deploy.operations.local_machine import LocalMachine, parsed
@@ -99,3 +99,37 @@ def test_what_cannot_be_read_is_unknown(machine: LocalMachine) -> None:
     steps = watch_job(machine.context, None)
     with pytest.raises(OperationFailed, match="no job of this step was ever started"):
         steps.send(machine.perform(next(steps)))
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+def test_a_start_whose_answer_was_lost_is_found_on_the_host(
+    machine: LocalMachine, arrived: bool
+) -> None:
+    """The link broke between the start and its answer: only the host knows."""
+    steps: Any = JOB.act(parsed(JOB, {"argv": ["sh", "-c", "sleep 0.3"]}), machine.context)
+    output = None
+    while True:
+        action = next(steps) if output is None else steps.send(output)
+        if isinstance(action, Command):
+            break
+        output = machine.perform(action)
+    if arrived:
+        machine.perform(action)
+    action = steps.throw(Unreachable("here", "cut off"))
+    assert isinstance(action, Progress) and "while it was started" in action.text
+    output = Output(0)
+    if not arrived:
+        with pytest.raises(Unreachable, match="cut off"):
+            machine.run(_resumed(steps, output))
+        return
+    assert "the job ended with exit 0" in machine.run(_resumed(steps, output))
+
+
+def _resumed(steps: Any, output: Output) -> Any:
+    """The rest of a generator that waits for an answer."""
+    while True:
+        try:
+            action = steps.send(output)
+        except StopIteration as stop:
+            return stop.value
+        output = yield action
