@@ -75,9 +75,6 @@ class Outcome:
     @property
     def code(self) -> ExitCode:
         """A skipped step has no code of its own: what it waited for has one."""
-        if self.acted and self.result is Result.UNREACHABLE:
-            # The host was being changed when it went away: more than "not reached".
-            return ExitCode.FAILED
         return _CODES.get(self.result, ExitCode.DONE)
 
 
