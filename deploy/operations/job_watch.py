@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from deploy.operations.common import Steps, exit_words, last_lines, text_of
@@ -67,7 +67,7 @@ def watch_job(context: Context, wanted: Wanted | None, run: int | None = None) -
             continue
         of = progress.get("of") if progress else None
         shown, count = read_progress(state, fields(text), of, count)
-        yield shown
+        yield replace(shown, age=state.now - state.started if state.started else None)
         yield Wait(pause)
         pause = min(pause * _GROWTH, _LONGEST)
 

@@ -11,7 +11,8 @@ __all__ = ["JobRecord", "Progress"]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far long work has come; `eta` in seconds, `beat` seconds since it last moved."""
+    """How far long work has come; `eta` in seconds, `beat` seconds since it last moved, `age`
+    since it began."""
 
     text: str
     done: float | None = None
@@ -19,6 +20,7 @@ class Progress:
     unit: str = ""
     eta: float | None = None
     beat: float | None = None
+    age: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,9 @@ class Alarm:
 
     def see(self, progress: Progress) -> None:
         late, silent = self.watch.late, self.watch.silent
-        if late is not None and time.monotonic() - self._begun > late:
+        # A job may be older than this run, which attached to it.
+        age = time.monotonic() - self._begun if progress.age is None else progress.age
+        if late is not None and age > late:
             self._once("late", f"late: it takes longer than {show_duration(late)}")
         if silent is not None and progress.beat is not None and progress.beat > silent:
             self._once("silent", f"silent: no progress for {show_duration(progress.beat)}")
