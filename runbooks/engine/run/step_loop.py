@@ -11,7 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from runbooks.engine.binding import bind_args
@@ -20,17 +20,15 @@ from runbooks.engine.inquiry import Answer
 from runbooks.engine.lock.keeper import Locked
 from runbooks.engine.model.check import Finding, Truth, out_of_reach, record, sentences
 from runbooks.engine.model.diagnostic import RunbookError
-from runbooks.engine.model.operation import Acting, OperationFailed, Preview
+from runbooks.engine.model.operation import Preview
 from runbooks.engine.model.probe import Unknown
 from runbooks.engine.model.runbook import Act, Estimate, Step
-from runbooks.engine.model.values import show_duration
 from runbooks.engine.plan.approval import Approval, approval_of, refusal_of
 from runbooks.engine.plan.checkpoint import checkpoint_line
 from runbooks.engine.plan.scope import refusal
 from runbooks.engine.plan.survey import Findings, Survey, act_of, readable_together, truth_of
 from runbooks.engine.plan.transient import TransientState, Want, dependents_of, living_job
-from runbooks.engine.run.acting import Interrupted, Performer, TimedOut
-from runbooks.engine.run.alarm import Alarm
+from runbooks.engine.run.actor import Actor, Attempt
 from runbooks.engine.run.change import Changer
 from runbooks.engine.run.event import Bus
 from runbooks.engine.run.outcome import Ended, Outcome, Result
@@ -45,16 +43,7 @@ _LONGEST = 4000
 AskApproval = Callable[[Step, str, Preview], Approval | None]
 
 
-@dataclass
-class _Attempt:
-    """One pass of a step on a host; `acted` once a mutating command was sent."""
-
-    step: Step
-    host: str
-    acted: bool = False
-
-
-Body = Callable[[_Attempt], tuple[Result, str]]
+Body = Callable[[Attempt], tuple[Result, str]]
 
 
 @dataclass
@@ -74,6 +63,10 @@ class StepLoop:
     stop: threading.Event
     leave: threading.Event
     pause: Callable[[float], object]
+    actor: Actor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.actor = Actor(self.survey, self.changer, self.bus, self.leave)
 
     def execute(
         self,
@@ -93,7 +86,7 @@ class StepLoop:
         wait = float(step.retry.wait)
         acted = False
         while True:
-            attempt = _Attempt(step, host)
+            attempt = Attempt(step, host)
             result, reason = self._guarded(attempt, lambda one: self._loop(one, forbidden, wanted))
             acted = acted or attempt.acted
             if not self._again(step, result, attempts, attempt):
@@ -114,13 +107,13 @@ class StepLoop:
         not hold. None where there was nothing to do.
         """
         begun = time.monotonic()
-        attempt = _Attempt(step, host)
+        attempt = Attempt(step, host)
         result, reason = self._guarded(attempt, lambda one: self._release(one, acted))
         if result is Result.SATISFIED:
             return None
         return self._outcome(release_of(step.id), host, result, reason, begun, attempt.acted)
 
-    def _again(self, step: Step, result: Result, attempts: int, attempt: _Attempt) -> bool:
+    def _again(self, step: Step, result: Result, attempts: int, attempt: Attempt) -> bool:
         """Whether `retry` allows another attempt.
 
         Not after a mutating command was sent: it may still run on the host. A job is found
@@ -158,7 +151,7 @@ class StepLoop:
         )
         return outcome
 
-    def _guarded(self, attempt: _Attempt, body: Body) -> tuple[Result, str]:
+    def _guarded(self, attempt: Attempt, body: Body) -> tuple[Result, str]:
         """Every way in which a step can end, as a result with its reason."""
         try:
             return body(attempt)
@@ -181,7 +174,7 @@ class StepLoop:
             return Result.BUG, f"{type(error).__name__}: {error} (the journal has the traceback)"
 
     def _unwanted(
-        self, attempt: _Attempt, state: TransientState, forbidden: str | None
+        self, attempt: Attempt, state: TransientState, forbidden: str | None
     ) -> tuple[Result, str]:
         """Leave it, or release what an earlier run could not release."""
         if state.want is Want.LEFT:
@@ -194,7 +187,7 @@ class StepLoop:
                 return result, said
         return Result.NOT_WANTED, f"transient, and {state.reason}"
 
-    def _release(self, attempt: _Attempt, acted: bool) -> tuple[Result, str]:
+    def _release(self, attempt: Attempt, acted: bool) -> tuple[Result, str]:
         step, host = attempt.step, attempt.host
         self.changer.hold(host)
         alive = self.survey.alive(dependents_of(self.survey.whole, step))
@@ -216,7 +209,7 @@ class StepLoop:
 
     def _loop(
         self,
-        attempt: _Attempt,
+        attempt: Attempt,
         forbidden: str | None,
         wanted: Callable[[], TransientState] | None,
     ) -> tuple[Result, str]:
@@ -307,7 +300,7 @@ class StepLoop:
             result = Result.UNREACHABLE
         raise Ended(result, prefix + sentences(findings, truth))
 
-    def _attach(self, attempt: _Attempt) -> str | None:
+    def _attach(self, attempt: Attempt) -> str | None:
         """Wait for a live job of this step; what it said, or None where none lives."""
         step, host = attempt.step, attempt.host
         act = act_of(step)
@@ -324,7 +317,7 @@ class StepLoop:
         if acting is None:
             return None
         self._note(step, host, "its job lives; attached")
-        return self._perform(attempt, acting, act, step.id)
+        return self.actor.perform(attempt, acting, act, step.id)
 
     def _previewed(self, step: Step, host: str) -> Answer[Preview]:
         """What the operation would change now: the journal's diff, and what is measured."""
@@ -350,77 +343,13 @@ class StepLoop:
             hint = self.approve_hint.format(f"{step.id}={now}")
             raise Ended(Result.APPROVAL, f"{refusal}; {hint}")
 
-    def _act(self, attempt: _Attempt, act: Act, label: str, preview: Preview | None = None) -> str:
+    def _act(self, attempt: Attempt, act: Act, label: str, preview: Preview | None = None) -> str:
         # Until it has ended well, nothing is known of what it ensures.
         self._checkpoint(attempt.step, attempt.host, ())
         context = self.survey.context(attempt.step, attempt.host)
         args = bind_args(act.args, context.host, self.secrets)
-        return self._perform(attempt, act.operation.act(args, context), act, label, preview)
-
-    def _perform(
-        self,
-        attempt: _Attempt,
-        acting: Acting,
-        act: Act,
-        label: str,
-        preview: Preview | None = None,
-    ) -> str:
-        step = attempt.step
-        performer = self._performer(attempt, act, label, preview, step.timeout)
-        try:
-            return performer.perform(acting)
-        except OperationFailed as error:
-            raise Ended(Result.FAILED, str(error) or "the operation failed") from None
-        except TimedOut:
-            limit = f"longer than timeout: {show_duration(step.timeout or 0)}"
-            if act.operation.long:
-                limit += f"; {self._cancel(attempt, act, label)}"
-            raise Ended(Result.TIMEOUT, limit) from None
-        except Interrupted:
-            lives = ""
-            if act.operation.long:
-                lives = "; its job goes on, and the next run attaches to it"
-            raise Ended(Result.INTERRUPTED, f"left by the operator{lives}") from None
-        finally:
-            attempt.acted = attempt.acted or performer.acted
-
-    def _performer(
-        self,
-        attempt: _Attempt,
-        act: Act,
-        label: str,
-        preview: Preview | None,
-        timeout: int | None,
-    ) -> Performer:
-        intent = {"operation": act.operation.name}
-        if preview is not None:
-            intent |= {"summary": preview.summary, "diff": preview.diff}
-        return Performer(
-            fleet=self.survey.fleet,
-            changer=self.changer,
-            bus=self.bus,
-            step=label,
-            host=attempt.host,
-            intent=intent,
-            leave=self.leave,
-            deadline=time.monotonic() + timeout if timeout is not None else None,
-            on_progress=Alarm(
-                attempt.step.watch,
-                lambda kind, text: self._note(attempt.step, attempt.host, text, warning=kind),
-            ).see,
-        )
-
-    def _cancel(self, attempt: _Attempt, act: Act, label: str) -> str:
-        """End a job whose time is over; what came of it, in words."""
-        context = self.survey.context(attempt.step, attempt.host)
-        try:
-            return self._performer(attempt, act, label, None, None).perform(
-                act.operation.cancel(context)
-            )
-        except (OperationFailed, Unknown) as error:
-            return f"its job could not be ended ({error})"
-        except Interrupted:
-            return "its job is being ended, on its host"
+        acting = act.operation.act(args, context)
+        return self.actor.perform(attempt, acting, act, label, preview)
 
     def _note(self, step: Step, host: str, text: str, **data: Any) -> None:
         self.bus.emit("note", step=step.id, host=host, text=text, **data)
