@@ -40,6 +40,7 @@ from runbooks.engine.run.event import Bus
 from runbooks.engine.run.identity import identity
 from runbooks.engine.run.journal import Journal, new_run_id
 from runbooks.engine.run.mirror import Mirror
+from runbooks.engine.run.notifier import Notifier
 from runbooks.engine.run.outcome import Outcome, Result
 from runbooks.engine.run.scheduler import Scheduler
 from runbooks.engine.run.step_loop import AskApproval, StepLoop
@@ -87,6 +88,10 @@ class Report:
     def changed(self) -> int:
         """Steps in which a mutating command was sent, on each host, whatever came of it."""
         return sum(outcome.acted for outcome in self.outcomes.values())
+
+
+# Seconds that notifications have to be delivered in, once a run has ended, or was left.
+_PATIENCE, _PARTING = 30.0, 5.0
 
 
 class Session:
@@ -153,6 +158,8 @@ class Session:
         mirror = Mirror(run_id, self.runbook.name, tuple(protects))
         journal = Journal(self.options.runs / run_id, mirror.copy)
         self.bus.record_to(journal)
+        notifier = Notifier(self.runbook, self._secrets or {}, run_id, self.bus)
+        self.bus.add(notifier)
         keeper = self._keeper(origin, protects)
         changer = Changer(self.survey.fleet, keeper, mirror)
         loop = StepLoop(
@@ -212,7 +219,11 @@ class Session:
                 )
                 keeper.release_all(left, mirror.sending)
             finally:
-                journal.close()
+                try:
+                    # Behind the locks: nobody waits for a server that is slow to answer.
+                    notifier.close(_PARTING if self.leave.is_set() else _PATIENCE)
+                finally:
+                    journal.close()
 
     def _keeper(self, origin: Origin, protects: Mapping[str, Sequence[str]]) -> Keeper:
         def on_lock(host: str, action: str, generation: int, text: str) -> None:

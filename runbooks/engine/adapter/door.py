@@ -16,6 +16,7 @@ one operation for the whole runbook (pyinfra's table then shows one row and no s
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import threading
 from collections.abc import Generator
@@ -185,8 +186,10 @@ def _leave(error: RunbookError) -> None:
 
 
 def _words(value: object) -> list[str]:
-    """`--data approve=a=1,b=2` as a list of words."""
-    return [word for word in str(value).split(",") if word] if value is not None else []
+    """`--data approve=a=1,b=2` as a list of words; the id of a matrix step may hold commas."""
+    if value is None:
+        return []
+    return [word for word in re.split(r",(?![^\[\]]*\])", str(value)) if word]
 
 
 @operation(is_idempotent=True, _set_in_op=False)

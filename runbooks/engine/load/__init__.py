@@ -1,7 +1,8 @@
 """From a YAML file to a `Runbook`: read, resolve, validate, build; no host is contacted.
 
-`source` (YAML to tree and places) → `references` (variables in place) → `structure` (the
-schema's judgement in words) → `building`, `checks`, `semantics`, `graph` (rules and model).
+`source` (YAML to tree and places) → `references` (variables in place) → `matrix` (steps to their
+instances) → `structure` (the schema's judgement in words) → `building`, `checks`, `semantics`,
+`graph` (rules and model). `part` does so for one file, and joins what it includes (`include`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any
 
 from runbooks.engine.load.checks import build_check
 from runbooks.engine.load.collector import Collector
-from runbooks.engine.load.grammar import ESTIMATE, IRREVERSIBLE, RETRY, WATCH
+from runbooks.engine.load.grammar import ESTIMATE, IRREVERSIBLE, NOTIFY, RETRY, WATCH
 from runbooks.engine.load.places import NodePath
 from runbooks.engine.load.semantics import ACTS, Rules, expand_hosts
 from runbooks.engine.load.typed import parse_arguments, parse_value
@@ -19,6 +19,7 @@ from runbooks.engine.model.runbook import (
     Act,
     Estimate,
     Irreversible,
+    Notify,
     Retry,
     Secret,
     Step,
@@ -52,6 +53,13 @@ class Builder:
         self.rules.judge_late(step if sound else None, name, raw)
         return None if self.found.holds(path) else step
 
+    def judge_defaults(self) -> None:
+        """What is wrong with defaults, whether or not a step takes them."""
+        if "retry" in self.defaults:
+            self._retry_from(self.defaults["retry"], ("defaults", "retry"))
+        if "notify" in self.defaults:
+            self._notify_from(self.defaults["notify"], ("defaults", "notify"))
+
     def _step(
         self, name: str, raw: Mapping[str, Any], path: NodePath, hosts: tuple[str, ...]
     ) -> Step:
@@ -74,6 +82,7 @@ class Builder:
             release=acts.get("release"),
             undo=acts.get("undo"),
             irreversible=self._irreversible(raw, path),
+            notify=self._notify(raw, path),
         )
 
     def _act(self, raw: Mapping[str, Any], path: NodePath) -> Act:
@@ -108,6 +117,19 @@ class Builder:
         if "retry" in self.defaults:
             return self._retry_from(self.defaults["retry"], ("defaults", "retry"))
         return Retry()
+
+    def _notify(self, raw: Mapping[str, Any], path: NodePath) -> Notify | None:
+        if "notify" in raw:
+            return self._notify_from(raw["notify"], (*path, "notify"))
+        if "notify" in self.defaults:
+            return self._notify_from(self.defaults["notify"], ("defaults", "notify"))
+        return None
+
+    def _notify_from(self, raw: Mapping[str, Any], path: NodePath) -> Notify:
+        given = self._given(NOTIFY, raw, path)
+        if not self.found.holds(path):
+            self.rules.judge_notify(raw, path)
+        return Notify(**given)
 
     def _retry_from(self, raw: Mapping[str, Any], path: NodePath) -> Retry:
         given = self._given(RETRY, raw, path)

@@ -20,6 +20,9 @@ class Collector:
     places: Places
     diagnostics: list[Diagnostic] = field(default_factory=list)
     faulty: set[NodePath] = field(default_factory=set)
+    # Steps of which another instance than the first is being judged, by written name: a
+    # fault that only this one has depends on its values, so the message says which it is.
+    instances: dict[str, str] = field(default_factory=dict)
     # Every path that holds a fault, so that large files are judged in one pass.
     _holding: set[NodePath] = field(default_factory=set)
 
@@ -39,6 +42,8 @@ class Collector:
         hint: str | None = None,
         related: tuple[tuple[Place, str], ...] = (),
     ) -> None:
+        if len(path) > 1 and path[0] == "steps" and path[1] in self.instances:
+            message += f" (in {self.instances[path[1]]})"
         self.diagnostics.append(Diagnostic(message, place, hint=hint, related=related))
         self.mark(path)
         if len(self.diagnostics) >= MOST_FAULTS:
@@ -66,8 +71,12 @@ class Collector:
     def raise_if_any(self) -> None:
         """Raise RunbookError with everything so far, by line (`at` does it at MOST_FAULTS)."""
         if self.diagnostics:
-            ordered = sorted(
-                dict.fromkeys(self.diagnostics),
-                key=lambda item: item.place or Place(self.places.file, 0),
-            )
-            raise RunbookError(*ordered)
+            raise RunbookError(*self.ordered)
+
+    @property
+    def ordered(self) -> list[Diagnostic]:
+        """Everything so far, by line, each once."""
+        return sorted(
+            dict.fromkeys(self.diagnostics),
+            key=lambda item: item.place or Place(self.places.file, 0),
+        )

@@ -21,9 +21,10 @@ __all__ = [
     "ESTIMATE",
     "FOREIGN",
     "GATE_KEYS",
+    "INCLUDE",
     "IRREVERSIBLE",
     "NAME_PATTERN",
-    "NOT_YET",
+    "NOTIFY",
     "OPERATOR_ABOUT",
     "RETRY",
     "RUNBOOK",
@@ -35,6 +36,7 @@ __all__ = [
 
 # Names of variables, secrets and roots; binding reads the same form.
 NAME_PATTERN = "[A-Za-z_][A-Za-z0-9_-]*"
+# No brackets: those of `extract[shard=2]` are the matrix's.
 STEP_PATTERN = "[A-Za-z0-9_][A-Za-z0-9_.-]*"
 
 _SECONDS_MORE = "Durations fall: 72h, 1d12h, 90m."
@@ -107,14 +109,40 @@ IRREVERSIBLE = {
     "restore": Argument(Text(), "How it could be had again, or none.", required=True),
 }
 
+NOTIFY = {
+    "when": Argument(
+        ListOf(Choice(("failed", "finished", "late", "approval"))),
+        "Events to tell of: the step failed, finished (after it acted), is late or silent, "
+        "waits for an approval.",
+        required=True,
+    ),
+    "command": Argument(
+        ListOf(Text()), "A program here that gets the event as JSON on its standard input."
+    ),
+    "webhook": Argument(
+        Text(), "An http(s) address that gets the event as JSON, or ${{ secrets.NAME }} whole."
+    ),
+}
+
+# `vars` stands beside these.
+INCLUDE = {
+    "runbook": Argument(Text(), "Another runbook's file, relative to this one.", required=True),
+    "as": Argument(
+        Text(NAME_PATTERN, "data"),
+        "What its steps and variables are called here: data gives data.merge.",
+        required=True,
+    ),
+    "needs": Argument(
+        ListOf(Text(), minimum=0),
+        "Steps of this file, or of includes above, that come before all of its steps.",
+    ),
+}
+
 SECRET = {
     "env": Argument(Text("[A-Za-z_][A-Za-z0-9_]*", "HF_TOKEN"), "Environment variable here."),
     "file": Argument(Text(), "A file here whose content is the secret."),
     "command": Argument(ListOf(Text()), "A program here whose output is the secret."),
 }
-
-# Described for editors, refused at load: nothing is silently ignored.
-NOT_YET = ("include", "matrix", "notify")
 
 # Keys that a step without `do` may have.
 GATE_KEYS = frozenset({"needs", "hosts", "about", "requires", "timeout", "retry", "notify"})
@@ -153,4 +181,7 @@ FOREIGN = {
     "jobs": "steps",
     "tasks": "steps",
     "description": "about",
+    "file": "runbook",
+    "prefix": "as",
+    "with": "vars",
 }

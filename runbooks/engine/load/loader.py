@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from runbooks.engine.load.building import Builder, build_secrets
-from runbooks.engine.load.collector import Collector
-from runbooks.engine.load.digest import runbook_digest
-from runbooks.engine.load.graph import judge_needs, order_of
-from runbooks.engine.load.plugins import load_plugins
-from runbooks.engine.load.references import LateReference, Resolved, resolve
-from runbooks.engine.load.semantics import Rules
+from runbooks.engine.load.graph import order_of
+from runbooks.engine.load.include import declared_names, special_keys
+from runbooks.engine.load.part import Loading
 from runbooks.engine.load.source import Source, read_source
-from runbooks.engine.load.structure import structure_of
-from runbooks.engine.model.diagnostic import RunbookError, did_you_mean, nearest
+from runbooks.engine.model.diagnostic import RunbookError, did_you_mean
 from runbooks.engine.model.host import Host
-from runbooks.engine.model.runbook import Runbook, Step
+from runbooks.engine.model.runbook import Runbook
 from runbooks.engine.registry import Registry
 
 __all__ = ["FOLDER", "find_runbook", "load_runbook", "load_source"]
@@ -67,56 +61,32 @@ def load_source(
     variables: Mapping[str, str] | None = None,
 ) -> Runbook:
     """`load_runbook` for a file that has been read."""
-    found = Collector(source.places)
-    load_plugins(source.tree, registry, found)
-    resolved = resolve(source.tree, variables or {}, found, _special_keys(source.tree))
-    structure_of(registry).judge(resolved.tree, found)
-    steps = _steps(resolved, registry, hosts, found)
-    found.raise_if_any()
-    tree = resolved.tree
+    given = variables or {}
+    _judge_overrides(source, given)
+    part = Loading(registry, hosts).part(source, given)
     return Runbook(
-        name=tree["runbook"],
+        name=part.tree["runbook"],
         file=source.file,
-        about=tree.get("about", ""),
-        steps=steps,
-        order=order_of({name: step.needs for name, step in steps.items()}),
-        variables=resolved.variables,
-        secrets=build_secrets(tree.get("secrets", {})),
-        digest=runbook_digest(tree),
+        about=part.tree.get("about", ""),
+        steps=part.steps,
+        order=order_of(part.needs),
+        variables=part.variables,
+        secrets={name: secret for name, (secret, _) in part.secrets.items()},
+        digest=part.digest,
     )
 
 
-def _special_keys(tree: Mapping[str, Any]) -> dict[str, str]:
-    """The keys that hold vars and secrets, so that a misspelt one is the only error."""
-    special = {}
-    for key in ("vars", "secrets"):
-        if key not in tree:
-            near = [other for other in tree if nearest(other, ["vars", "secrets"]) == key]
-            special[key] = near[0] if near else key
-    return special
-
-
-def _steps(
-    resolved: Resolved, registry: Registry, hosts: Mapping[str, Host], found: Collector
-) -> dict[str, Step]:
-    raw_steps = resolved.tree.get("steps")
-    if not isinstance(raw_steps, dict):
-        return {}
-    late: dict[str, list[LateReference]] = {}
-    for reference in resolved.late:
-        if reference.path[0] == "steps" and len(reference.path) > 2:
-            late.setdefault(str(reference.path[1]), []).append(reference)
-        else:
-            found.value(
-                reference.path,
-                f"${{{{ {reference.space}.{reference.name} }}}} stands in steps only",
+def _judge_overrides(source: Source, given: Mapping[str, str]) -> None:
+    """RunbookError (usage) for a variable that neither the file nor an included one declares."""
+    declared = source.tree.get(special_keys(source.tree)["vars"])
+    others = [name for name in given if not isinstance(declared, dict) or name not in declared]
+    if not others:
+        return
+    known, sure = declared_names(source)
+    for name in others:
+        if name not in known and (sure or "." not in name):
+            raise RunbookError.usage(
+                f"the runbook declares no variable '{name}'",
+                where=f"-v {name}={given[name]}",
+                hint=did_you_mean(name, known),
             )
-    defaults = resolved.tree.get("defaults")
-    sound = isinstance(defaults, dict) and not found.holds(("defaults",))
-    rules = Rules(registry, hosts, found, late)
-    builder = Builder(rules, found, defaults if sound and isinstance(defaults, dict) else {})
-    # Steps with a fault in their shape cannot be built; the others are judged further.
-    shaped = {name: raw for name, raw in raw_steps.items() if not found.touches(("steps", name))}
-    judge_needs(raw_steps, found)
-    built = {name: builder.build(name, raw) for name, raw in shaped.items()}
-    return {name: step for name, step in built.items() if step is not None}

@@ -12,8 +12,13 @@ from runbooks.engine.registry import Registry
 __all__ = ["load_plugins"]
 
 
-def load_plugins(tree: Mapping[str, Any], registry: Registry, found: Collector) -> None:
-    """Add what `plugins` register; a second load of the same plugin changes nothing."""
+def load_plugins(
+    tree: Mapping[str, Any], registry: Registry, found: Collector, whole: Registry
+) -> None:
+    """Add what `plugins` register; a second load of the same plugin changes nothing.
+
+    `registry` is what this file is judged by, `whole` what all included files register.
+    """
     named = tree.get("plugins")
     if not isinstance(named, list):
         return
@@ -25,6 +30,7 @@ def load_plugins(tree: Mapping[str, Any], registry: Registry, found: Collector) 
         try:
             extra.load_plugin(reference)
             _merge(extra, registry)
+            _merge(extra, whole)
         except RunbookError as error:
             found.value(path, error.diagnostics[0].message, error.diagnostics[0].hint)
         except Exception as error:

@@ -1,6 +1,7 @@
 """`${{ … }}`: names only. Variables are put in place; what belongs to a host stays text.
 
-`vars.x` is resolved before validation, so that types are judged on real values. `root.x`,
+`vars.x` is resolved before validation, so that types are judged on real values; `matrix.x` too,
+but a step later (`load.matrix`), since each instance of a step has its own. `root.x`,
 `secrets.x` and `estimate.bytes` are checked by name and stay: their values belong to a host,
 to the moment of the act, or to a plan (`engine.binding`).
 """
@@ -8,7 +9,7 @@ to the moment of the act, or to a plan (`engine.binding`).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,14 +18,15 @@ from runbooks.engine.load.places import NodePath
 from runbooks.engine.load.variables import NAME, apply_overrides, cycle_in, show_value
 from runbooks.engine.model.diagnostic import did_you_mean
 
-__all__ = ["LateReference", "Resolved", "resolve"]
+__all__ = ["AXIS", "LateReference", "Resolved", "is_hatch", "resolve", "texts_of"]
 
-SPACES = ("vars", "root", "secrets", "estimate")
+SPACES = ("vars", "matrix", "root", "secrets", "estimate")
 _REFERENCE = re.compile(rf"\$\{{\{{ *([A-Za-z_]+)\.({NAME}) *\}}\}}")
+AXIS = re.compile(rf"\$\{{\{{ *matrix\.({NAME}) *\}}\}}")
 _ANY = re.compile(r"\$\{\{(?:(?!\}\}).)*\}\}", re.DOTALL)
 # Jinja's spelling, or Ansible's: text that its author believes to be a reference.
 # Possessive, so that a megabyte of unclosed text costs one pass.
-_BARE = re.compile(rf"(?<!\$)\{{\{{ *+(?:(vars|root|secrets|estimate)\.)?({NAME}+)[^{{}}]*+\}}\}}")
+_BARE = re.compile(rf"(?<!\$)\{{\{{ *+(?:({'|'.join(SPACES)})\.)?({NAME}+)[^{{}}]*+\}}\}}")
 # What all variables together may grow to: they may use each other, so text could double.
 _MOST_TEXT = 1 << 20
 
@@ -53,12 +55,15 @@ def resolve(
     overrides: Mapping[str, str],
     found: Collector,
     keys: Mapping[str, str],
+    given: Mapping[str, Any] | None = None,
+    prefix: str = "",
 ) -> Resolved:
     """Put variables in place. Faults go to `found`; a wrong override raises RunbookError.
 
-    `keys` maps `vars` and `secrets` to the (perhaps misspelt) keys that hold them.
+    `keys` maps `vars`, `secrets` and `matrix` to the (perhaps misspelt) keys that hold them.
+    `given` are values from an including file, `prefix` what an override's name bears there.
     """
-    return _Resolver(tree, overrides, found, keys).run()
+    return _Resolver(tree, overrides, found, keys, given or {}, prefix).run()
 
 
 class _Resolver:
@@ -68,6 +73,8 @@ class _Resolver:
         overrides: Mapping[str, str],
         found: Collector,
         keys: Mapping[str, str],
+        given: Mapping[str, Any],
+        prefix: str,
     ):
         self.tree = tree
         self.found = found
@@ -76,7 +83,14 @@ class _Resolver:
         self.declared = declared if isinstance(declared, dict) else {}
         secrets = tree.get(keys.get("secrets", "secrets"))
         self.secrets = secrets if isinstance(secrets, dict) else {}
-        self.values = apply_overrides(self.declared, overrides)
+        axes = tree.get(keys.get("matrix", "matrix"), {})
+        # None: a matrix that is no mapping, which is told as such.
+        self.axes = axes if isinstance(axes, dict) else None
+        self.values = {
+            **self.declared,
+            **given,
+            **apply_overrides(self.declared, overrides, prefix),
+        }
         self.known: dict[str, Any] = {}
         self.late: list[LateReference] = []
         self.budget = _MOST_TEXT
@@ -88,7 +102,7 @@ class _Resolver:
             if key == self.vars_key and isinstance(value, dict):
                 result[key] = {name: self.known.get(name, raw) for name, raw in value.items()}
             else:
-                result[key] = value if _is_hatch((), key) else self._walk(value, (key,))
+                result[key] = value if is_hatch((), key) else self._walk(value, (key,))
         return Resolved(result, self.known, self.late)
 
     def _variables(self) -> None:
@@ -133,7 +147,7 @@ class _Resolver:
             return [self._walk(item, (*path, index)) for index, item in enumerate(value)]
         if isinstance(value, dict):
             return {
-                key: item if _is_hatch(path, key) else self._walk(item, (*path, key))
+                key: item if is_hatch(path, key) else self._walk(item, (*path, key))
                 for key, item in value.items()
             }
         return value
@@ -192,6 +206,9 @@ class _Resolver:
             self._unknown(path, text, f"'{space}' holds no names", space, SPACES)
         elif path[0] == self.vars_key and space != "root":
             self._fault(path, text, f"a variable may not use {space}; only vars and root")
+        elif space == "matrix":
+            self._axis(name, text, path)
+            return text
         elif space == "secrets" and name not in self.secrets:
             self._unknown(path, text, f"unknown secret '{name}'", name, self.secrets)
         elif space == "estimate" and name != "bytes":
@@ -201,6 +218,19 @@ class _Resolver:
         elif path[0] != self.vars_key:
             self.late.append(LateReference(path, space, name, whole))
         return text
+
+    def _axis(self, name: str, text: str, path: NodePath) -> None:
+        """A value of the matrix is put in place later; here its name and place are judged."""
+        if path[0] != "steps":
+            if "steps" in self.tree:  # else that key is misspelt, and told
+                self._fault(path, text, f"{text} stands in steps only")
+        elif self.axes is None:
+            self.found.mark(path)
+        elif not self.axes:
+            hint = f"declare it: matrix: {{{name}: [0, 1]}}"
+            self._fault(path, text, f"unknown axis '{name}': this file has no matrix", hint)
+        elif name not in self.axes:
+            self._unknown(path, text, f"unknown axis '{name}' of the matrix", name, self.axes)
 
     def _variable(self, name: str, text: str, path: NodePath, *, whole: bool) -> Any:
         if name not in self.values:
@@ -235,9 +265,22 @@ class _Resolver:
         self.found.at(self.found.places.inside(path, words), path, message, hint)
 
 
-def _is_hatch(path: NodePath, key: str) -> bool:
+def is_hatch(path: NodePath, key: str) -> bool:
     """Whether a key is an author's own (`x-…`), not a name within a map of names."""
     return key.startswith("x-") and path[-1:] not in (("steps",), ("env",), ("vars",))
+
+
+def texts_of(value: Any, path: NodePath) -> Iterator[str]:
+    """Every text of a tree in which references mean something."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from texts_of(item, (*path, index))
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if not is_hatch(path, key):
+                yield from texts_of(item, (*path, key))
 
 
 def _used(value: Any) -> list[str]:

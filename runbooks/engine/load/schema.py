@@ -14,8 +14,10 @@ from typing import Any
 from runbooks.engine.load.grammar import (
     DEFAULTS,
     ESTIMATE,
+    INCLUDE,
     IRREVERSIBLE,
     NAME_PATTERN,
+    NOTIFY,
     OPERATOR_ABOUT,
     RETRY,
     RUNBOOK,
@@ -83,7 +85,10 @@ class SchemaBuilder:
             "title": "Runbook",
             "description": "Steps that check the world right before and right after they act.",
         }
-        schema |= self._closed(self._runbook_keys(), ["runbook", "steps"])
+        # Without steps of its own a runbook includes some; `structure` tells it in words.
+        schema |= self._closed(self._runbook_keys(), ["runbook"])
+        if self.references:
+            schema["anyOf"] = [{"required": ["steps"]}, {"required": ["include"]}]
         schema["$defs"] = self.definitions
         return schema
 
@@ -95,6 +100,7 @@ class SchemaBuilder:
         self.definitions["check"] = self._check()
         self.definitions["operation"] = self._operation()
         self.definitions["retry"] = self._arguments(RETRY)
+        self.definitions["notify"] = self._notify()
         self.definitions["step"] = self._step()
         return {
             "runbook": self._argument(RUNBOOK["runbook"]),
@@ -108,11 +114,14 @@ class SchemaBuilder:
                 NAME_PATTERN,
                 self._closed(self._keys(SECRET), [], hatch=False)
                 | {"minProperties": 1, "maxProperties": 1},
-                "Secrets and where each comes from; used in env values and stdin only.",
+                "Secrets and where each comes from; used in env values, stdin and webhooks only.",
             ),
             "defaults": self._closed(
                 self._keys(DEFAULTS)
-                | {"retry": _ref("retry", "For steps without their own; never irreversible ones.")},
+                | {
+                    "retry": _ref("retry", "For steps without their own; never irreversible ones."),
+                    "notify": _ref("notify", "For steps without their own."),
+                },
                 [],
             )
             | {"description": "What steps have that do not say otherwise."},
@@ -120,35 +129,42 @@ class SchemaBuilder:
             "matrix": self._matrix(),
             "plugins": self._argument(RUNBOOK["plugins"]),
             "steps": _named(
-                STEP_PATTERN, {"$ref": "#/$defs/step"}, "The steps, by name; `needs` orders them."
+                STEP_PATTERN,
+                {"$ref": "#/$defs/step"},
+                "The steps, by name; `needs` orders them. Required, unless files are included.",
             )
             | {"minProperties": 1},
         }
 
     def _include(self) -> dict[str, Any]:
-        """Not run by this version; refused at load with its place."""
-        item = self._closed(
-            {
-                "file": typed_schema(Text())
-                | {"description": "Another runbook, relative to this one."},
-                "vars": _named(NAME_PATTERN, _SCALAR, "Values for its variables."),
-            },
-            ["file"],
+        values = _named(
+            NAME_PATTERN,
+            {"type": ["string", "number", "boolean", "array"], "items": _SCALAR},
+            "Values for variables that it declares, in their declared types.",
         )
+        item = self._arguments(INCLUDE)
+        item["properties"]["vars"] = values
         return {
             "type": "array",
             "items": item,
             "minItems": 1,
-            "description": "Runbooks whose steps join these. Not supported by this version yet.",
+            "description": "Runbooks whose steps join these.",
         }
 
     def _matrix(self) -> dict[str, Any]:
-        values = {"type": "array", "items": _SCALAR, "minItems": 1}
+        values: dict[str, Any] = {
+            "type": "array",
+            "items": {"type": ["string", "integer", "boolean"]},
+            "minItems": 1,
+        }
+        if self.references:
+            values = {"anyOf": [values, dict(_REFERENCE)]}
         return _named(
             NAME_PATTERN,
             values,
-            "One copy of the steps a value. Not supported by this version yet.",
-        )
+            "Axes and their values: a step that uses ${{ matrix.AXIS }} becomes one step "
+            "for each value.",
+        ) | {"minProperties": 1}
 
     def _step(self) -> dict[str, Any]:
         checks = {"type": "array", "items": {"$ref": "#/$defs/check"}, "minItems": 1}
@@ -166,11 +182,7 @@ class SchemaBuilder:
             "undo": _ref("operation", "How to take it back; shown in plans, run on request only."),
             "irreversible": self._arguments(IRREVERSIBLE)
             | {"description": "What is lost for good; asks for an approval. Needs `requires`."},
-            "notify": _named(
-                NAME_PATTERN,
-                typed_schema(Text()),
-                "Addresses by event. Not supported by this version yet.",
-            ),
+            "notify": _ref("notify", "Whom to tell when the step fails, finishes, is late, waits."),
         }
         step = self._closed(keys, [name for name, item in STEP.items() if item.required])
         step["dependentRequired"] = {
@@ -195,6 +207,17 @@ class SchemaBuilder:
                     for name in destructive
                 ]
         return step
+
+    def _notify(self) -> dict[str, Any]:
+        notify = self._arguments(NOTIFY)
+        notify["description"] = "Tells one program or one address; never delays or fails a run."
+        if self.references:
+            notify |= {
+                "if": {"required": ["command"]},
+                "then": {"not": {"required": ["webhook"]}},
+                "else": {"required": ["webhook"]},
+            }
+        return notify
 
     def _estimate(self) -> dict[str, Any]:
         """Written down, or `from` an estimator with its arguments side by side."""

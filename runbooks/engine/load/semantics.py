@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from runbooks.engine.load.collector import Collector
 from runbooks.engine.load.grammar import GATE_KEYS
@@ -144,6 +145,23 @@ class Rules:
                 "give the step a timeout of its own",
             )
 
+    def judge_notify(self, raw: Mapping[str, Any], path: NodePath) -> None:
+        """One way to tell, and an address that can be reached."""
+        ways = [key for key in ("command", "webhook") if key in raw]
+        if not ways:
+            self.found.key(
+                path, "notify tells nobody", "write command: [program, …] or webhook: URL"
+            )
+        elif len(ways) > 1:
+            self.found.key(path, "notify holds command and webhook; write one of them")
+        elif "webhook" in raw and "${{" not in raw["webhook"]:
+            problem = _no_address(raw["webhook"])
+            if problem:
+                self.found.value(
+                    (*path, "webhook"),
+                    f"webhook {raw['webhook']!r} {problem}; write https://…",
+                )
+
     # What a step names: roots of its hosts, hosts of the inventory.
 
     def judge_names(self, step: Step, raw: Mapping[str, Any]) -> None:
@@ -243,8 +261,36 @@ class Rules:
         place = self.found.places.inside(late.path, f"${{{{ {late.space}.{late.name} }}}}")
         self.found.at(place, late.path, message, hint)
 
+    def judge_elsewhere(self, late: LateReference) -> None:
+        """A reference outside of steps: a secret webhook, or a root for an included file."""
+        path = late.path
+        if self.found.touches(path):
+            return
+        if path[:2] == ("defaults", "notify") and late.space == "secrets":
+            self._judge_told(late, path[2:])
+        elif not (path[0] == "include" and path[2:3] == ("vars",) and late.space == "root"):
+            self._tell(late, f"${{{{ {late.space}.{late.name} }}}} stands in steps only")
+
+    def _judge_told(self, late: LateReference, rest: NodePath) -> None:
+        """A secret in `notify`: the whole address, so that it is sent to nobody else."""
+        if rest != ("webhook",):
+            self._tell(
+                late,
+                f"secret in notify.{rest[0]}: '{late.name}' would be seen by others",
+                "a program reads its secrets itself; a webhook may be one secret",
+            )
+        elif not late.whole:
+            self._tell(
+                late,
+                f"secret '{late.name}' is a part of webhook; it stands alone there",
+                f'write webhook: "${{{{ secrets.{late.name} }}}}" and keep the whole address secret',
+            )
+
     def _judge_secret(self, late: LateReference) -> None:
         path = late.path
+        if path[2] == "notify":
+            self._judge_told(late, path[3:])
+            return
         if len(path) >= 5 and path[2] in ACTS and path[4] in _SECRET_ARGUMENTS:
             return
         where = str(path[4]) if len(path) >= 5 and path[2] in ACTS else str(path[2])
@@ -279,3 +325,19 @@ class Rules:
                 f"step '{path[1]}' has no estimate of bytes",
                 "write estimate: {writes: {data: 3.1 TiB}}, or estimate: {from: …}",
             )
+
+
+def _no_address(text: str) -> str | None:
+    """Why a text is no address for a webhook, or None."""
+    try:
+        parts = urlsplit(text)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        return f"is no address ({error})"
+    if parts.scheme not in ("http", "https"):
+        return "is no http(s) address"
+    if not host:
+        return "names no host"
+    if any(char.isspace() or not char.isprintable() for char in text):
+        return "holds a space"
+    return None

@@ -7,14 +7,13 @@ missing one) is left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from jsonschema import Draft202012Validator
 
 from runbooks.engine.load.collector import MOST_FAULTS, Collector
-from runbooks.engine.load.grammar import NOT_YET
 from runbooks.engine.load.places import NodePath
 from runbooks.engine.load.schema import SchemaBuilder
 from runbooks.engine.load.wording import (
@@ -95,6 +94,10 @@ class Structure:
         """Add what is wrong with the tree's shape."""
         _Judge(self, found).judge(tree)
 
+    def judge_steps(self, steps: Mapping[str, Any], found: Collector) -> None:
+        """The same for steps alone: further instances of ones that have been judged."""
+        _Judge(self, found).judge({"runbook": "instances", "steps": steps})
+
 
 _structures: dict[tuple[int, ...], tuple[tuple[object, ...], Structure]] = {}
 
@@ -138,8 +141,8 @@ class _Judge:
         self.mappings: dict[NodePath, _Mapping] = {}
 
     def judge(self, tree: Mapping[str, Any]) -> None:
-        for key in _not_yet(tree):
-            self.found.key(key, f"'{key[-1]}' is not supported by this version yet")
+        if "steps" not in tree and "include" not in tree:
+            self._mapping(()).missing.append("steps")
         others: list[tuple[NodePath, Fault]] = []
         for error in self.structure.faults(tree):
             path = error.path
@@ -148,7 +151,7 @@ class _Judge:
             if error.rule == "additionalProperties":
                 self._note_unknown(path, error)
             elif error.rule == "required":
-                self._mapping(path).missing = [
+                self._mapping(path).missing += [
                     name for name in error.wanted if name not in error.instance
                 ]
             else:
@@ -202,6 +205,11 @@ class _Judge:
         self, path: NodePath, name: str, known: Mapping[str, Any], error: Fault
     ) -> tuple[str, str | None]:
         """What to say of a key that nobody knows."""
+        if path == ("steps",) and {"[", "]"} & set(name):
+            return (
+                f"'{name}' holds brackets, which are for the steps of a matrix",
+                "write the step once, with ${{ matrix.AXIS }} where its copies differ",
+            )
         if not known:
             pattern = next(iter(error.schema.get("patternProperties", {})), "")
             return f"'{name}' is no name here; write letters, digits, _ and -", (
@@ -333,16 +341,3 @@ class _Judge:
             self.found.value(
                 path, f"{named(path)} holds {' and '.join(names)}; write exactly one of them"
             )
-
-
-def _not_yet(tree: Mapping[str, Any]) -> Iterable[NodePath]:
-    for key in NOT_YET:
-        if key in tree:
-            yield (key,)
-    steps = tree.get("steps")
-    if isinstance(steps, dict):
-        for name, step in steps.items():
-            if isinstance(step, dict):
-                for key in NOT_YET:
-                    if key in step and key == "notify":
-                        yield ("steps", name, key)

@@ -10,17 +10,20 @@ from typing import Any
 from runbooks.engine.load.scalars import resolve_plain
 from runbooks.engine.model.diagnostic import RunbookError, did_you_mean
 
-__all__ = ["NAME", "apply_overrides", "cycle_in", "parse_variables", "show_value"]
+__all__ = ["NAME", "apply_overrides", "cycle_in", "parse_variables", "show_value", "unfit"]
 
 NAME = r"[A-Za-z_][A-Za-z0-9_-]*"
 
 
 def parse_variables(given: Sequence[str]) -> dict[str, str]:
-    """`NAME=VALUE` words of the command line as a mapping; RunbookError (usage) otherwise."""
+    """`NAME=VALUE` words of the command line as a mapping; RunbookError (usage) otherwise.
+
+    A variable of an included file bears its name there: `data.samples=10`.
+    """
     found: dict[str, str] = {}
     for word in given:
         name, sign, value = word.partition("=")
-        if not sign or not re.fullmatch(NAME, name):
+        if not sign or not re.fullmatch(rf"{NAME}(?:\.{NAME})*", name):
             raise RunbookError.usage(
                 f"'{word}' sets no variable", where="-v", hint="write -v name=value"
             )
@@ -30,19 +33,22 @@ def parse_variables(given: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def apply_overrides(declared: Mapping[str, Any], overrides: Mapping[str, str]) -> dict[str, Any]:
-    """Declared variables with those of the command line in their declared types.
+def apply_overrides(
+    declared: Mapping[str, Any], overrides: Mapping[str, str], prefix: str = ""
+) -> dict[str, Any]:
+    """The values of the command line in their declared types, by name.
 
+    `prefix` stands before names in messages: an included file's own (`data.`).
     RunbookError (usage) names a variable that is not declared, or a value of another type.
     """
-    values = dict(declared)
+    values: dict[str, Any] = {}
     for name, text in overrides.items():
-        where = f"-v {name}={text}"
+        where = f"-v {prefix}{name}={text}"
         if name not in declared:
             raise RunbookError.usage(
-                f"the runbook declares no variable '{name}'",
+                f"the runbook declares no variable '{prefix}{name}'",
                 where=where,
-                hint=did_you_mean(name, declared),
+                hint=did_you_mean(f"{prefix}{name}", [prefix + other for other in declared]),
             )
         if "${{" in text:
             raise RunbookError.usage(
@@ -70,6 +76,17 @@ def _typed(declared: Any, text: str, where: str) -> Any:
             hint="a list is changed in the file only" if isinstance(declared, list) else None,
         )
     return value
+
+
+def unfit(declared: Any, value: Any) -> str | None:
+    """Why a value from an including file does not fit a variable as declared, or None."""
+    if isinstance(declared, str) and "${{" in declared:
+        return None  # its type is that of what it refers to
+    wanted, kind = _kind(declared), _kind(value)
+    if kind == wanted or (wanted == "number" and kind == "whole number"):
+        return None
+    words = {one: one if one == "text" else f"a {one}" for one in (kind, wanted)}
+    return f"{show_value(value)} is {words[kind]}, not {words[wanted]}"
 
 
 def _kind(value: Any) -> str:

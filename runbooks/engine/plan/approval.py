@@ -74,7 +74,8 @@ def parse_approvals(given: Iterable[str]) -> Mapping[str, tuple[Approval, ...]]:
     """`STEP=DIGEST` words by step; raises RunbookError (usage) on anything else."""
     approvals: dict[str, tuple[Approval, ...]] = {}
     for word in given:
-        step, equals, digest = word.partition("=")
+        # The id of a matrix step holds `=` too.
+        step, equals, digest = word.rpartition("=")
         match = _DIGEST.fullmatch(digest)
         if not equals or not step or match is None:
             raise RunbookError.usage(

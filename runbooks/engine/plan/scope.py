@@ -56,12 +56,11 @@ def scope_of(
     Raises RunbookError (usage) for a step that the runbook does not have.
     """
     selected: set[str] = set()
-    for step in starts:
-        _known(runbook, step, "--from")
-        selected |= {step} | runbook.dependents(step)
-    for step in only:
-        _known(runbook, step, "--only")
-        selected.add(step)
+    for given in starts:
+        for step in _steps(runbook, given, "--from"):
+            selected |= {step} | runbook.dependents(step)
+    for given in only:
+        selected |= _steps(runbook, given, "--only")
     words = [f"--from {step}" for step in starts] + [f"--only {step}" for step in only]
     return Scope(
         limit=None if limit is None else frozenset(limit),
@@ -70,13 +69,18 @@ def scope_of(
     )
 
 
-def _known(runbook: Runbook, step: str, option: str) -> None:
-    if step not in runbook.steps:
+def _steps(runbook: Runbook, given: str, option: str) -> set[str]:
+    """The step of that id, or every instance of a matrix step that was written so."""
+    if given in runbook.steps:
+        return {given}
+    instances = {step for step in runbook.steps if step.startswith(f"{given}[")}
+    if not instances:
         raise RunbookError.usage(
-            f"'{step}' is no step of {runbook.name}",
+            f"'{given}' is no step of {runbook.name}",
             where=option,
-            hint=did_you_mean(step, runbook.steps),
+            hint=did_you_mean(given, runbook.steps),
         )
+    return instances
 
 
 def narrowed(runbook: Runbook, scope: Scope) -> Runbook:

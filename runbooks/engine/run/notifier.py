@@ -251,13 +251,16 @@ def _shown(webhook: str) -> str:
 
 def _tell_program(argv: Sequence[str], body: bytes, patience: float) -> None:
     """Run the program with `body` on its standard input; raises Undelivered."""
-    # A file, not a pipe: a pipe that a child of it keeps open would be waited for.
-    with tempfile.TemporaryFile() as said:
+    # Files, not pipes: a pipe that a child of it keeps open, or that nobody reads, would be
+    # waited for.
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as said:
+        given.write(body)
+        given.seek(0)
         try:
             # Its own session: Ctrl-C ends the run, not the word of it; and all of it can be ended.
             process = subprocess.Popen(
                 argv,
-                stdin=subprocess.PIPE,
+                stdin=given,
                 stdout=subprocess.DEVNULL,
                 stderr=said,
                 start_new_session=True,
@@ -266,7 +269,7 @@ def _tell_program(argv: Sequence[str], body: bytes, patience: float) -> None:
             reason = getattr(error, "strerror", None) or str(error)
             raise Undelivered(f"cannot be started: {reason}", final=True) from None
         try:
-            process.communicate(body, timeout=patience)
+            process.wait(patience)
         except subprocess.TimeoutExpired:
             raise Undelivered(f"took longer than {patience:g}s") from None
         finally:

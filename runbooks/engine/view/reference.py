@@ -50,6 +50,8 @@ def _grammar(registry: Registry) -> Iterator[str]:
         ("`estimate`", definitions["step"]["properties"]["estimate"]),
         ("`retry`", definitions["step"]["properties"]["retry"]),
         ("`watch`", definitions["step"]["properties"]["watch"]),
+        ("`notify`", definitions["notify"]),
+        ("An item of `include`", schema["properties"]["include"]["items"]),
     ):
         body = definitions.get(str(body.get("$ref", "")).rpartition("/")[2], body)
         keys = body.get("properties", {})
@@ -60,16 +62,44 @@ def _grammar(registry: Registry) -> Iterator[str]:
             mark = " Required." if name in body.get("required", ()) else ""
             yield f"| `{name}` | {_cell(str(key.get('description', '')))}{mark} |"
         yield ""
-    yield from (_REFERENCES, "")
+    yield from (_REFERENCES, _JOINED, _TOLD)
 
 
 _REFERENCES = """\
 ## References
 
-`${{ vars.x }}` (a whole value keeps its type), `${{ root.x }}` (the path of a root on the host),
-`${{ secrets.x }}` (in `env` and `stdin` alone), `${{ estimate.bytes }}` (what the step still has to
-write). In `argv` a whole token `root:path` of a declared root becomes the host's path. Templates see
-`vars`, `host` and `roots`. Every command gets `EAGLE3_ROOT_<NAME>` for each root.
+`${{ vars.x }}` and `${{ matrix.x }}` (a whole value keeps its type), `${{ root.x }}` (the path of a
+root on the host), `${{ secrets.x }}` (in `env` and `stdin`, and as a whole `webhook`),
+`${{ estimate.bytes }}` (what the step still has to write). In `argv` a whole token `root:path` of a
+declared root becomes the host's path. Templates see `vars`, `host` and `roots`. Every command gets
+`EAGLE3_ROOT_<NAME>` for each root.
+"""
+
+
+_JOINED = """\
+## Matrix and include
+
+With `matrix: {shard: [0, 1, 2]}` a step that uses `${{ matrix.shard }}` is three steps:
+`extract[shard=0]`, … (several axes by name: `extract[lang=en,shard=0]`). `needs: [extract]` waits for
+the instance of the same value where the step is on the same axis, and for all of them otherwise;
+`needs: ["extract[shard=2]"]` waits for one. Values are text (letters, digits and `_ . + -`), whole
+numbers or booleans; at most 1,000 instances.
+
+`include: [{runbook: prepare.yaml, as: data, vars: {samples: 10}, needs: [situation]}]` adds the steps
+of another file as `data.merge`, …; those that need nothing there wait for `needs`. `needs: [data]`
+waits for the whole file, `needs: [data.merge]` for one of its steps. Each file keeps its own `vars`
+(`-v data.samples=10` sets one), `defaults`, `plugins` and `matrix`; a secret's name means one secret
+in all of them.
+"""
+
+_TOLD = """\
+## What `notify` sends
+
+One JSON object: `v` (1), `runbook`, `run`, `step`, `host`, `event` (a word of `when`), `result` (the
+word of the outcome; `late` or `silent` for `late`), `reason`, `at` (seconds since 1970). `failed` is
+any end that needs somebody: failed, timed out, unknown, blocked, unreachable, locked, bug.
+`finished` comes after the step acted; a step that held already tells nobody. Three attempts, ten
+seconds each; what cannot be delivered is noted in the journal, and the run goes on.
 """
 
 

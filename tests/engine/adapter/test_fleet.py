@@ -249,7 +249,7 @@ def test_read_only_refuses_every_change(fleet: PyinfraFleet, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (EOFError(), "time ran out"),
+        (EOFError(), "the connection was lost"),
         (OSError("Socket is closed"), "Socket is closed"),
         (SSHException("SSH session not active"), "SSH session not active"),
         (TimeoutError(), "no answer within 100 s"),

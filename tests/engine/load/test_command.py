@@ -27,7 +27,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
     ("words", "code", "said"),
     [
         (["validat", "extract"], 2, "did you mean 'validate'?"),
-        (["frobnicate"], 2, "known: check, graph"),
+        (["frobnicate"], 2, "no subcommand 'frobnicate'; known: "),
         ([], 2, "SUBCOMMAND"),
         (["validate"], 2, "FILE"),
         (["validate", "extrat"], 2, "did you mean 'extract'?"),

@@ -9,7 +9,8 @@ import pytest
 from runbooks.engine.load import parse_source
 from runbooks.engine.load.places import NodePath
 from runbooks.engine.registry import Registry
-from tests.engine.load.support import EXTRACT, faults, real, said, stubs
+from tests.engine.load.support import EXTRACT, PROJECT, faults, real, said, stubs
+from tests.engine.load.test_mutations import JOINED
 
 TEXT = EXTRACT.read_text()
 PLACES = parse_source(TEXT.encode(), Path("extract.yaml")).places
@@ -55,5 +56,29 @@ def test_one_error_at_the_key_with_the_right_word(path: NodePath, change, regist
     assert f"'{word}'" in found[0].message
 
 
+JOINED_PLACES = parse_source(JOINED, Path("joined.yaml")).places
+JOINED_KEYS = [
+    path
+    for path in JOINED_PLACES.keys
+    if not (len(path) > 1 and path[-2] in {*AUTHORS, "matrix"} and len(path) == 2)
+    and path[-2:-1] != ("vars",)
+]
+
+
+@pytest.mark.parametrize("path", JOINED_KEYS, ids=lambda path: ".".join(map(str, path)))
+def test_keys_that_join_files_and_steps(path: NodePath, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(PROJECT)
+    line, column = JOINED_PLACES.keys[path]
+    lines = JOINED.decode().splitlines(keepends=True)
+    old = lines[line - 1]
+    # `ax` would be near nothing.
+    word = "As" if path[-1] == "as" else path[-1] + "x"
+    lines[line - 1] = old[: column - 1] + word + old[column - 1 + len(path[-1]) :]
+    found = faults("".join(lines))
+    assert len(found) == 1, [(item.place, item.message) for item in found]
+    assert said(found[0]) == (line, column)
+    assert f"did you mean '{path[-1]}'?" in found[0].message
+
+
 def test_enough_keys_are_covered() -> None:
-    assert len(KEYS) > 100
+    assert len(KEYS) > 100 and len(JOINED_KEYS) > 40

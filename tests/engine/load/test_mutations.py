@@ -3,17 +3,48 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import chdir
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runbooks.engine.load import load_source, parse_source
 from runbooks.engine.model.diagnostic import ExitCode, RunbookError
 from runbooks.engine.view.diagnostics import render_plain
-from tests.engine.load.support import CASES, EXTRACT, HOSTS, stubs
+from tests.engine.load.support import CASES, EXTRACT, HOSTS, PROJECT, stubs
 
-SEEDS = [file.read_bytes() for file in (EXTRACT, *sorted(CASES.glob("[0-9]*.yaml")))]
+# What no committed runbook has.
+JOINED = b"""\
+runbook: joined
+vars: {shards: [0, 1], rows: 5}
+secrets: {t: {env: T}}
+defaults: {notify: {when: [failed], webhook: "${{ secrets.t }}"}}
+matrix: {shard: "${{ vars.shards }}", lang: [en, de]}
+include:
+  - {runbook: runbooks/extract.yaml, as: data, vars: {samples: "${{ vars.rows }}"}, needs: [first]}
+  - {runbook: runbooks/extract.yaml, as: more, needs: [data]}
+steps:
+  first: {needs: [], hosts: [llm-two], requires: [{path: {path: /x, is: file}}]}
+  a:
+    needs: [data.merge, first]
+    hosts: [llm-two]
+    do: {command: {argv: [touch, "data:${{ matrix.shard }}-${{ matrix.lang }}"]}}
+    ensures: [{path: {path: "data:${{ matrix.shard }}", is: file}}]
+    notify: {when: [late, finished], command: [tell, "${{ matrix.lang }}"]}
+  b:
+    needs: [a, "a[shard=1,lang=en]"]
+    hosts: [llm-two]
+    do: {command: {argv: [touch, "data:${{ matrix.shard }}"]}}
+    ensures: [{path: {path: "data:${{ matrix.shard }}", is: file}}]
+"""
+SEEDS = [
+    JOINED,
+    JOINED,
+    *(file.read_bytes() for file in (EXTRACT, *sorted(CASES.glob("[0-9]*.yaml")))),
+]
 FILE = Path("mutated.yaml")
 # What breaks YAML, a reference, a type, or a name, put where it is not expected.
 SPLINTERS = [
@@ -22,7 +53,15 @@ SPLINTERS = [
     b"${{ vars.samples }}", b"${{ vars.", b"{{ x }}", b"${{ secrets.t }}", b"${{ root.data }}",
     b"${{ estimate.bytes }}", b"\xff", b"\x00", b"\xef\xbb\xbf", "é🐟".encode(), b"null", b"true", b"-1",
     b"1e999", b"9" * 30, b".inf", b"data:", b"..", b"x-", b"in: [1]", b"within: 2%", b"matches: '('",
+    b"${{ matrix.shard }}", b"matrix: {s: [0]}\n", b"include: []\n", b"[shard=0]", b"as: ", b"data.", b"webhook: x",
 ]  # fmt: skip
+
+
+@pytest.fixture(autouse=True, scope="module")
+def at_the_root() -> Iterator[None]:
+    """Includes are relative to the file."""
+    with chdir(PROJECT):
+        yield
 
 
 def judge(raw: bytes) -> None:
@@ -33,7 +72,9 @@ def judge(raw: bytes) -> None:
         lines = raw.decode(errors="replace").count("\n") + raw.count(b"\r") + 1
         for item in error.diagnostics:
             assert item.place is not None, item
-            assert 1 <= item.place.line <= lines and item.place.column >= 1, item
+            if item.place.file == FILE:
+                assert 1 <= item.place.line <= lines, item
+            assert item.place.column >= 1, item
             assert item.message.strip() and "Traceback" not in item.message
         assert len(set(error.diagnostics)) == len(error.diagnostics)
         assert render_plain(error.diagnostics)
@@ -86,7 +127,7 @@ def rearranged(draw: st.DrawFn) -> bytes:
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 10**20) | st.sampled_from(
         ["", "x", "72h", "1 GiB", "2%", "data:x", "data:", "/x", "llm-two", "gpu", "file", "a", "extract",
-         "${{ vars.samples }}", "${{ secrets.t }}", "${{ root.data }}", "${{ estimate.bytes }}"]
+         "${{ vars.samples }}", "${{ secrets.t }}", "${{ root.data }}", "${{ estimate.bytes }}", "${{ matrix.shard }}", "data.merge"]
     ),
     lambda inner: st.lists(inner, max_size=3)
     | st.dictionaries(st.sampled_from(["path", "disk_free", "eq", "ge", "host", "x-a", "argv", "times", "a"]), inner, max_size=3),
@@ -110,7 +151,7 @@ def written(value: object) -> str:
 @st.composite
 def regrown(draw: st.DrawFn) -> bytes:
     """One value of the tree replaced by another, well-formed one."""
-    tree = parse_source(SEEDS[0], FILE).tree
+    tree = parse_source(draw(st.sampled_from([JOINED, EXTRACT.read_bytes()])), FILE).tree
     node, depth = tree, draw(st.integers(0, 6))
     key = None
     for _ in range(depth + 1):
@@ -127,6 +168,17 @@ def regrown(draw: st.DrawFn) -> bytes:
 @given(st.one_of(torn(), rearranged(), regrown()))
 def test_two_thousand_mutations(raw: bytes) -> None:
     judge(raw)
+
+
+def test_the_joined_runbook_is_sound() -> None:
+    """Else its mutations would test little."""
+    book = load_source(parse_source(JOINED, FILE), stubs(), HOSTS)
+    assert len(book.steps) == 1 + 4 + 2 + 14
+    assert set(book.steps["b[shard=0]"].needs) == {
+        "a[lang=en,shard=0]",
+        "a[lang=de,shard=0]",
+        "a[lang=en,shard=1]",
+    }
 
 
 def test_random_bytes() -> None:

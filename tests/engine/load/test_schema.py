@@ -16,6 +16,7 @@ from jsonschema import Draft202012Validator
 from runbooks.engine.commands.schema import COMMITTED
 from runbooks.engine.load import build_schema, parse_source
 from tests.engine.load.support import EXTRACT, PROJECT, real, stubs
+from tests.engine.load.test_mutations import JOINED
 
 
 @pytest.mark.parametrize("registry", [stubs, real])
@@ -68,6 +69,29 @@ def test_references_stand_wherever_a_value_does() -> None:
         assert not list(loose.iter_errors(changed)), key
     step["timeout"] = "72:00:00"
     assert len(list(loose.iter_errors(tree))) == 1
+
+
+def test_what_joins_files_and_steps_is_known_to_editors() -> None:
+    loose = Draft202012Validator(build_schema(stubs(), references=True))
+
+    def faults(text: str) -> int:
+        return len(list(loose.iter_errors(yaml.safe_load(text))))
+
+    text = JOINED.decode()
+    assert faults(text) == 0
+    for old, new in (
+        ("  a:\n", '  "a[shard=0]":\n'),
+        ("as: data", "as: da.ta"),
+        ("lang: [en, de]", "lang: [en, 1.5]"),
+        ("lang: [en, de]", "lang: []"),
+        ("finished], ", "finished], webhook: 'https://h/', "),
+        ('webhook: "${{ secrets.t }}"', "x-nobody: 1"),
+        ("needs: [first]", "hosts: [llm-two]"),
+    ):
+        assert old in text
+        assert faults(text.replace(old, new, 1)) == 1, new
+    head = text.partition("steps:")[0]
+    assert faults(head) == 0 and faults(head.partition("include:")[0]) == 1
 
 
 def test_facts_have_the_operators_that_fit() -> None:

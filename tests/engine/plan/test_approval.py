@@ -45,3 +45,8 @@ def test_another_step_host_or_identity_has_another_hash() -> None:
         approval_of("a", "one", Preview(frees=PREVIEW.frees, identity="else")),
     ]
     assert all(base.refusal(other) is not None for other in others)
+
+
+def test_the_id_of_a_matrix_step_holds_an_equals_sign():
+    (step,) = parse_approvals(["purge[shard=2]=1000-0123456789ab"])
+    assert step == "purge[shard=2]"

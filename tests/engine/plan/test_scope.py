@@ -247,3 +247,11 @@ def test_whatever_is_selected_nothing_outside_acts(seed: int) -> None:
                     if other.step.id == need:
                         assert other.status not in (Status.BLOCKED, Status.UNKNOWN)
     assert world.log == []
+
+
+def test_the_written_id_of_a_matrix_step_means_all_its_instances():
+    steps = (setting("a[n=1]"), setting("a[n=2]"), setting("ab"), setting("b", needs=["a[n=1]"]))
+    book = runbook(*steps)
+    assert scope_of(book, only=["a"]).selected == {"a[n=1]", "a[n=2]"}
+    assert scope_of(book, only=["a[n=2]"]).selected == {"a[n=2]"}
+    assert scope_of(book, starts=["a"]).selected == {"a[n=1]", "a[n=2]", "b"}

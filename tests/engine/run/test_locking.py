@@ -154,3 +154,25 @@ def test_steps_that_a_crash_interrupted_are_named_and_read_again(tmp_path):
     assert "had begun set and did not record how that ended" in note["text"]
     again = run(world, setting("a"), setting("b", needs=["a"]), tmp_path=tmp_path)
     assert not events(again.journal, "note")
+
+
+def test_a_step_that_failed_is_told_to_a_command_and_the_run_goes_on(tmp_path):
+    from runbooks.engine.model.runbook import Notify
+
+    told = tmp_path / "told"
+    notify = Notify(("failed", "finished"), ("sh", "-c", f"cat >> {told}; echo >> {told}"))
+    world = World({"one": {}}, deaf={("set", "a", "on")})
+    report = run(
+        world,
+        setting("a", notify=notify),
+        setting("b", notify=notify),
+        setting("c", notify=Notify(("failed",), ("false",))),
+        tmp_path=tmp_path,
+    )
+    assert results(report) == {"a": "failed", "b": "ran", "c": "ran"}
+    said = [json.loads(line) for line in told.read_text().splitlines() if line]
+    assert sorted((one["step"], one["event"]) for one in said) == [
+        ("a", "failed"),
+        ("b", "finished"),
+    ]
+    assert said[0]["run"] == report.run
