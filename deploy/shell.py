@@ -56,7 +56,10 @@ line() { printf '%s' "$1" | tr '\n\t\r' '   '; }
 # and busybox with musl spell these two alike.
 LOOK = r"""look() {
   if said=$(stat $2 -- "$1" 2>&1 >/dev/null); then seen=present; said=; return 0; fi
-  said=$(printf '%s\n' "$said" | sed -n '$s/.*: //p')
+  judge_look
+}
+judge_look() {
+  case $said in *': '*) said=${said##*: };; *) said=;; esac
   case $said in
     'No such file or directory'|'Not a directory') seen=absent;;
     *) seen=unknown; said=${said:-stat failed};;

@@ -17,13 +17,16 @@ from runbooks.engine.model.operation import OperationFailed
 from runbooks.engine.model.probe import Asking, Shell, Unknown
 from runbooks.engine.model.values import ABSENT, Boolean, Choice, HostPath, MapOf, Size, Text
 
-_LOOK = r"""look "$path" $follow
-case $seen in
-  absent) printf 'is\tabsent\n'; exit 0;;
-  unknown) unknown "$said";;
-esac
-shown=$(stat $follow -c '%f	%s	%a	%u	%g	%U	%G' -- "$path" 2>&1) || unknown 'it changed meanwhile'
-printf 'is\tpresent\nstat\t%s\n' "$shown"
+# One look that tells what is there, or why nothing can be told.
+_LOOK = r"""if said=$(stat $follow -c '%f	%s	%a	%u	%g	%U	%G' -- "$path" 2>&1); then
+  printf 'is\tpresent\nstat\t%s\n' "$said"
+else
+  judge_look
+  case $seen in
+    absent) printf 'is\tabsent\n'; exit 0;;
+    unknown) unknown "$said";;
+  esac
+fi
 if [ -L "$path" ]; then printf 'target\t%s\n' "$(line "$(readlink -- "$path")")"; fi
 """
 _DIGEST = r"""if [ -f "$path" ] && { [ -n "$follow" ] || ! [ -L "$path" ]; }; then

@@ -23,6 +23,7 @@ class RunCommand(Operation):
 
     name = "command"
     about = "Run one program on the host and wait for its end."
+    glance = True
     arguments: ClassVar[Mapping[str, Argument]] = {
         "argv": Argument(
             ListOf(Text(empty=True)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -21,7 +21,7 @@ from runbooks.engine.model.fact import Reading
 from runbooks.engine.model.host import Context
 from runbooks.engine.model.probe import Output, Shell, Unknown
 
-__all__ = ["Answer", "Inquiry", "inquire", "read_checks"]
+__all__ = ["Answer", "Inquiry", "inquire", "read_checks", "read_with"]
 
 T = TypeVar("T")
 Asker = Generator[Shell, Output, T]
@@ -106,8 +106,20 @@ def read_checks(
     now: Callable[[], float] = time.time,
 ) -> list[Finding]:
     """Read and judge all checks; equal questions of one call are asked once."""
+    return read_with(fleet, checks, (), planning=planning, now=now)[0]
+
+
+def read_with(
+    fleet: Fleet,
+    checks: Sequence[tuple[Check, Context]],
+    more: Sequence[Inquiry[Any]],
+    *,
+    planning: bool = False,
+    now: Callable[[], float] = time.time,
+) -> tuple[list[Finding], list[Answer[Any]]]:
+    """As `read_checks`, and in the same round trips the answers to `more`."""
     unique: dict[tuple[str, str, str], int] = {}
-    inquiries: list[Inquiry[Mapping[str, Any]]] = []
+    inquiries: list[Inquiry[Any]] = []
     places: list[tuple[int, str]] = []
     for check, context in checks:
         subject = _on_host(check, context)
@@ -117,7 +129,7 @@ def read_checks(
             unique[key] = len(inquiries)
             inquiries.append(Inquiry(subject.host.name, check.fact.read(args, subject)))
         places.append((unique[key], subject.host.name))
-    answers = inquire(fleet, inquiries)
+    answers = inquire(fleet, [*inquiries, *more])
     at = now()
     findings = []
     for (check, _), (index, host) in zip(checks, places, strict=True):
@@ -130,7 +142,7 @@ def read_checks(
             unreachable=answer.unreachable,
         )
         findings.append(judge(check, reading))
-    return findings
+    return findings, answers[len(inquiries) :]
 
 
 def _name(item: tuple[str, Any]) -> str:

@@ -73,7 +73,7 @@ def test_sessions_end_and_what_they_started_goes_on(fleet: Fleet, tmp_path: Path
             time.sleep(0.05)
         fleet.kill_sessions("beta")
         code, said = finished(process)
-        assert code == 6, said
+        assert code == 4, said
         world.let_go("mark", "beta")
         while not world.acts("end")["mark", "beta"]:
             time.sleep(0.05)

@@ -215,7 +215,7 @@ def test_a_second_controller_sees_the_run_attaches_and_knows_its_history(world: 
     assert "long" in said and "unfinished" in said
     (run,) = [path.name for path in (world.folder / "empty").iterdir() if path.is_dir()]
     code, said = world.run("runbook", "show", f"{run}/work", runs="empty")
-    assert code == 0 and "job start" in said, said
+    assert code == 0 and "intent: job" in said, said
     code, said = world.run("runbook", "history", "--verify", run, runs="empty")
     assert code == 0, said
     world.go()

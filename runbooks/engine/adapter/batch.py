@@ -179,10 +179,9 @@ def task_body(task: Task) -> str:
         words = f"""{task.shell} -c 's=$(cat <&8); exec 8<&-; eval "$s"'"""
     else:
         words = f"{task.shell} -c {shlex.quote(task.script)}"
-    # Before the environment: an IFS of the task's own is not this shell's.
-    lines = [f"set -- {limit}{words}"]
-    if task.piped:
-        lines.append(f"_c={shlex.quote(task.script or '')}")
+    # Before the environment: neither an IFS nor any other name of the task's own is this shell's.
+    script = f"{shlex.quote(task.script or '')} " if task.piped else ""
+    lines = [f"set -- {script}{limit}{words}"]
     # Assigned and exported by the shell itself: no process shows a value in its argv.
     lines += [f"{name}={shlex.quote(value)}; export {name}" for name, value in task.env.items()]
     if task.cwd is not None:
@@ -193,7 +192,7 @@ def task_body(task: Task) -> str:
         )
     run = 'exec "$@"'
     if task.piped:
-        run = f'{{ printf %s "$_c" | ( {run} 8<&0 0<&7 7<&- ); }} 7<&0'
+        run = f'{{ printf %s "$1" | ( shift; {run} 8<&0 0<&7 7<&- ); }} 7<&0'
     if task.stdin is not None:
         # Without the decoder the program would run on an empty input.
         lines.append(

@@ -109,7 +109,8 @@ class Operation(ABC):
 
     `symbol` marks it in a plan (`+` makes, `~` changes, `-` removes, `>` long work).
     `destructive` operations need `irreversible:` and `requires:` in their step. `long` work
-    has no default timeout.
+    has no default timeout. The preview of one with `glance` costs no more than a look, so a run
+    makes it along with its checks.
     """
 
     name: ClassVar[str]
@@ -117,6 +118,7 @@ class Operation(ABC):
     arguments: ClassVar[Mapping[str, Argument]] = {}
     destructive: ClassVar[bool] = False
     long: ClassVar[bool] = False
+    glance: ClassVar[bool] = False
     symbol: ClassVar[str] = "~"
 
     @abstractmethod

@@ -158,10 +158,10 @@ class Runbook:
             uncut=self.whole,
         )
 
-    def upstream(self, step_id: str) -> set[str]:
-        """Every step that `step_id` waits for, directly or not."""
+    def upstream(self, *step_ids: str) -> set[str]:
+        """Every step that one of these waits for, directly or not."""
         found: set[str] = set()
-        stack = list(self.steps[step_id].needs)
+        stack = [need for step_id in step_ids for need in self.steps[step_id].needs]
         while stack:
             current = stack.pop()
             if current not in found:
@@ -171,7 +171,12 @@ class Runbook:
 
     def dependents(self, step_id: str) -> set[str]:
         """Every step that waits for `step_id`, directly or not."""
-        return {other for other in self.steps if step_id in self.upstream(other)}
+        found = {step_id}
+        # In this order every step comes after what it needs.
+        for other in self.order:
+            if not found.isdisjoint(self.steps[other].needs):
+                found.add(other)
+        return found - {step_id}
 
     @property
     def hosts(self) -> frozenset[str]:

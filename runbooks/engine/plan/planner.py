@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from runbooks.engine.inquiry import Answer
 from runbooks.engine.model.check import Finding, Truth, out_of_reach, sentences
@@ -89,6 +89,9 @@ class _Decision:
     alive: Mapping[Unit, Answer[bool]]
     down: Mapping[str, str]
     scope: Scope
+    # Steps that would move, or act, and all that wait for one: each asks only what it needs.
+    _moving: set[str] = field(default_factory=set, init=False)
+    _acting: set[str] = field(default_factory=set, init=False)
 
     def rows(self, units: Sequence[tuple[Step, str]]) -> list[Row]:
         decided: dict[str, list[Row]] = {}
@@ -97,6 +100,10 @@ class _Decision:
             row = self._row(step, host, decided)
             decided.setdefault(step.id, []).append(row)
             rows.append(row)
+            if self._moves(step) or (row.status in _UNSETTLED and not step.gate):
+                self._moving.add(step.id)
+            if self._changes(step) or row.acts:
+                self._acting.add(step.id)
         return rows
 
     def _row(self, step: Step, host: str, decided: Mapping[str, Sequence[Row]]) -> Row:
@@ -122,11 +129,11 @@ class _Decision:
             return replace(row, status=Status.UNREACHABLE, reason=self.down[host], waits=waits)
         if step.gate:
             return self._gate(row, waits)
-        moves = self._moves(step, decided)
+        moves = self._moves(step)
         if step.transient and (settled := self._transient(row, moves)) is not None:
             return settled
         holds = truth_of(row.ensures) is Truth.TRUE
-        if row.forbidden and not holds and not self._changes(step, decided):
+        if row.forbidden and not holds and not self._changes(step):
             # It waits for nothing that would change it: what it ensures is judged as it is.
             waits = ()
         return self._step(row, waits, moves)
@@ -168,11 +175,8 @@ class _Decision:
     def _others_move(self, step: Step) -> bool:
         """Whether a dependent waits, beside this step, for one that does not hold now."""
         steps = self.survey.runbook.steps
-        beside = {
-            other
-            for dependent in self.survey.runbook.dependents(step.id)
-            for other in self.survey.runbook.upstream(dependent)
-        } - {step.id, *self.survey.runbook.dependents(step.id)}
+        dependents = self.survey.runbook.dependents(step.id)
+        beside = self.survey.runbook.upstream(*dependents) - dependents - {step.id}
         return any(
             self.findings[other, host].truth("ensures") is not Truth.TRUE
             for other in beside
@@ -209,19 +213,13 @@ class _Decision:
             return replace(row, status=status, reason=reason)
         return replace(row, status=Status.WILL_RUN, reason=reason)
 
-    def _changes(self, step: Step, decided: Mapping[str, Sequence[Row]]) -> bool:
+    def _changes(self, step: Step) -> bool:
         """Whether something upstream would act; of what is stuck nothing comes."""
-        return any(
-            row.acts for other in self.survey.runbook.upstream(step.id) for row in decided[other]
-        )
+        return not self._acting.isdisjoint(step.needs)
 
-    def _moves(self, step: Step, decided: Mapping[str, Sequence[Row]]) -> bool:
+    def _moves(self, step: Step) -> bool:
         """Whether something upstream would change the world; a stuck gate changes nothing."""
-        return any(
-            row.status in _UNSETTLED and not row.step.gate
-            for other in self.survey.runbook.upstream(step.id)
-            for row in decided[other]
-        )
+        return not self._moving.isdisjoint(step.needs)
 
 
 def _lost(findings: Sequence[Finding]) -> Status:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from runbooks.engine.binding import bind_args, bind_check, wants_estimate
 from runbooks.engine.fleet import Fleet
-from runbooks.engine.inquiry import Answer, Inquiry, inquire, read_checks
+from runbooks.engine.inquiry import Answer, Inquiry, inquire, read_checks, read_with
 from runbooks.engine.model.check import Check, Finding, Truth
 from runbooks.engine.model.host import Context, Origin
 from runbooks.engine.model.operation import OperationFailed, Preview
@@ -161,29 +161,41 @@ class Survey:
         planning: bool = False,
     ) -> tuple[dict[Unit, Findings], list[Finding]]:
         """As `findings`, and in the same round trips the findings of `more` checks."""
-        asked: list[tuple[Check, Context]] = []
-        slots: list[tuple[Unit, str]] = []
-        judged: dict[Unit, dict[str, list[Finding]]] = {}
+        asked = self._asked(units, estimates, parts)
+        checks = [*asked.checks, *more]
+        read = read_checks(self.fleet, checks, planning=planning, now=self.now)
+        return asked.findings(read), read[len(asked.checks) :]
+
+    def glance(
+        self, step: Step, host: str, parts: Sequence[str]
+    ) -> tuple[Findings, Answer[Preview]]:
+        """The findings of one unit, and in the same round trips its preview."""
+        asked = self._asked([(step, host)], {}, parts)
+        preview = self._preview(step, host)
+        read, answers = read_with(self.fleet, asked.checks, [preview], now=self.now)
+        return asked.findings(read)[step.id, host], answers[0]
+
+    def _asked(
+        self,
+        units: Sequence[tuple[Step, str]],
+        estimates: Mapping[Unit, Answer[Estimate]],
+        parts: Sequence[str],
+    ) -> _Asked:
+        asked = _Asked()
         for step, host in units:
             unit = (step.id, host)
-            judged[unit] = {"requires": [], "ensures": []}
+            asked.judged[unit] = {"requires": [], "ensures": []}
             place = self.context(step, host)
             for part in parts:
                 for check in getattr(step, part):
                     bound, problem = _bound(check, place, estimates.get(unit))
                     if problem:
-                        judged[unit][part].append(_unknown(check, host, problem, self.now()))
+                        unknown = _unknown(check, host, problem, self.now())
+                        asked.judged[unit][part].append(unknown)
                         continue
-                    asked.append((bound, place))
-                    slots.append((unit, part))
-        read = read_checks(self.fleet, [*asked, *more], planning=planning, now=self.now)
-        for (unit, part), finding in zip(slots, read, strict=False):
-            judged[unit][part].append(finding)
-        findings = {
-            unit: Findings(tuple(found["requires"]), tuple(found["ensures"]))
-            for unit, found in judged.items()
-        }
-        return findings, read[len(asked) :]
+                    asked.checks.append((bound, place))
+                    asked.slots.append((unit, part))
+        return asked
 
     def alive(self, units: Sequence[tuple[Step, str]]) -> dict[Unit, Answer[bool]]:
         """Whether the job of each long unit lives now."""
@@ -201,15 +213,32 @@ class Survey:
 
     def previews(self, units: Sequence[tuple[Step, str]]) -> dict[Unit, Answer[Preview]]:
         """What the operation of each unit would change, from a look at the world."""
-        inquiries = []
-        for step, host in units:
-            act = act_of(step)
-            context = self.context(step, host)
-            args = bind_args(act.args, context.host)
-            inquiries.append(Inquiry(host, _previewing(act, args, context)))
-        answers = inquire(self.fleet, inquiries)
+        answers = inquire(self.fleet, [self._preview(step, host) for step, host in units])
         return {
             (step.id, host): answer for (step, host), answer in zip(units, answers, strict=True)
+        }
+
+    def _preview(self, step: Step, host: str) -> Inquiry[Preview]:
+        act = act_of(step)
+        context = self.context(step, host)
+        return Inquiry(host, _previewing(act, bind_args(act.args, context.host), context))
+
+
+@dataclass
+class _Asked:
+    """Checks to read, and where their findings belong."""
+
+    checks: list[tuple[Check, Context]] = field(default_factory=list)
+    slots: list[tuple[Unit, str]] = field(default_factory=list)
+    judged: dict[Unit, dict[str, list[Finding]]] = field(default_factory=dict)
+
+    def findings(self, read: Sequence[Finding]) -> dict[Unit, Findings]:
+        """By unit, from the findings of `checks` in their order (more may follow)."""
+        for (unit, part), finding in zip(self.slots, read, strict=False):
+            self.judged[unit][part].append(finding)
+        return {
+            unit: Findings(tuple(found["requires"]), tuple(found["ensures"]))
+            for unit, found in self.judged.items()
         }
 
 

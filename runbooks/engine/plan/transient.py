@@ -37,10 +37,11 @@ class TransientState:
 def dependents_of(survey: Survey, step: Step) -> list[tuple[Step, str]]:
     """Every step that waits for a transient one, on each of its hosts."""
     steps = survey.runbook.steps
+    dependents = survey.runbook.dependents(step.id)
     return [
         (steps[other], host)
         for other in survey.runbook.order
-        if other in survey.runbook.dependents(step.id)
+        if other in dependents
         for host in steps[other].hosts
     ]
 

@@ -61,6 +61,7 @@ class Scheduler:
     )
     _busy: dict[str, Task] = field(default_factory=dict)
     _released: set[Unit] = field(default_factory=set)
+    _said: dict[str, str] = field(default_factory=dict)
 
     def abandon(self) -> None:
         """Wait for nothing any more; jobs go on, on their hosts."""
@@ -134,7 +135,18 @@ class Scheduler:
             self._ended.put((task, error))
 
     def _ready(self, step: Step) -> str | None:
-        """`""` ready, a text why it is skipped, None while it has to wait."""
+        """`""` ready, a text why it is skipped, None while it has to wait.
+
+        What is said once stays: outcomes do not change.
+        """
+        if step.id not in self._said:
+            said = self._judged(step)
+            if said is None:
+                return None
+            self._said[step.id] = said
+        return self._said[step.id]
+
+    def _judged(self, step: Step) -> str | None:
         for need in step.needs:
             for host in self.runbook.steps[need].hosts:
                 outcome = self.outcomes.get((need, host))

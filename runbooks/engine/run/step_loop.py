@@ -227,7 +227,12 @@ class StepLoop:
         # Where requires cost no more than a look, they are read with the ensures.
         together = forbidden is None and readable_together(step)
         parts = ("ensures", "requires") if together else ("ensures",)
-        found = self._read(step, host, *parts)
+        preview: Answer[Preview] | None = None
+        if together and act_of(step).operation.glance:
+            found, preview = self.survey.glance(step, host, parts)
+            self._tell(step, host, found, parts)
+        else:
+            found = self._read(step, host, *parts)
         self._refuse(found.ensures, Truth.UNKNOWN, Result.UNKNOWN)
         because = sentences(found.ensures, Truth.FALSE)
         if not because:
@@ -244,7 +249,8 @@ class StepLoop:
             found = self._read(step, host, "requires", estimates=estimates)
         self._refuse(found.requires, Truth.FALSE, Result.BLOCKED)
         self._refuse(found.requires, Truth.UNKNOWN, Result.BLOCKED)
-        preview = self._previewed(step, host)
+        if preview is None:
+            preview = self._previewed(step, host)
         if step.irreversible is not None:
             self._check_approval(step, host, approved, preview)
         said = self._act(attempt, act_of(step), step.id, preview.value)
@@ -278,6 +284,11 @@ class StepLoop:
         """Read the checks of these parts, in one round trip where facts allow it."""
         unit = (step.id, host)
         found = self.survey.findings([(step, host)], estimates or {}, parts=parts)[unit]
+        self._tell(step, host, found, parts)
+        return found
+
+    def _tell(self, step: Step, host: str, found: Findings, parts: Sequence[str]) -> None:
+        """Record what was wanted and read."""
         for part in parts:
             findings: tuple[Finding, ...] = getattr(found, part)
             if findings:
@@ -288,7 +299,6 @@ class StepLoop:
                     part=part,
                     checks=[record(finding) for finding in findings],
                 )
-        return found
 
     @staticmethod
     def _refuse(

@@ -202,6 +202,31 @@ def test_a_command_finds_programs_and_not_the_shell_of_the_batch(shell: list[str
     assert outputs[4] == Output(1, b"", "the folder /nowhere/to be cannot be entered\n")
 
 
+def test_the_environment_of_a_task_does_not_reach_the_batch(shell: list[str]) -> None:
+    env = {"IFS": "emi ", "_t": "false", "_c": "false", "_b": "false", "_k": "x"}
+    command = Command(argv=("printf", "%s %s", "a b", "c"), env=env, timeout=20)
+    long = Command(script="# " + "x" * 200_000 + "\necho long", env=env, timeout=20)
+    assert run(shell, [command_task(command), command_task(long), ask("echo after")]) == [
+        Output(0, b"a b c"),
+        Output(0, b"long\n"),
+        Output(0, b"after\n"),
+    ]
+
+
+def test_the_words_of_the_composition_are_inert_in_a_task(shell: list[str]) -> None:
+    words = "TASK LIMIT INDEX TOKEN"
+    assert (
+        run(shell, [ask(f"echo {words}"), command_task(Command(argv=("echo", words)))])
+        == [Output(0, f"{words}\n".encode())] * 2
+    )
+
+
+def test_what_needs_no_timeout_does_not_look_for_one() -> None:
+    endless = command_task(Command(argv=("true",)))
+    assert "timeout" not in compose([endless], environment(HOST), "t")
+    assert "timeout" in compose([endless, ask("true")], environment(HOST), "t")
+
+
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.8, 0.95])
 def test_an_answer_cut_off_is_no_answer(share: float) -> None:
     tasks = [ask(f"echo {number}; seq 2000") for number in range(6)]
