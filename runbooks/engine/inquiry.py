@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -82,6 +82,10 @@ def _advance(
             pending[index] = asker.throw(output)
         else:
             pending[index] = asker.send(output)
+        if not isinstance(pending[index], Shell):
+            kind = type(pending.pop(index)).__name__
+            asker.close()
+            answers[index] = Answer(unknown=f"reading failed: a {kind} is no question")
     except StopIteration as stop:
         answers[index] = Answer(value=stop.value)
     except Unknown as error:
@@ -134,11 +138,14 @@ def read_with(
     findings = []
     for (check, _), (index, host) in zip(checks, places, strict=True):
         answer = answers[index]
+        fields, unknown = answer.value, answer.unknown
+        if unknown is None and not isinstance(fields, Mapping):
+            unknown = f"the fact gave a {type(fields).__name__} instead of its fields"
         reading = Reading(
-            fields=answer.value or {},
+            fields=(fields or {}) if unknown is None else {},
             host=host,
             at=at,
-            unknown=answer.unknown,
+            unknown=unknown,
             unreachable=answer.unreachable,
         )
         findings.append(judge(check, reading))

@@ -14,6 +14,7 @@ from runbooks.engine.redact import MINIMUM
 __all__ = ["read_secrets"]
 
 _COMMAND_SECONDS = 60
+_ENCODE = "encode it, in base64 for one, and let the program decode it"
 
 
 def read_secrets(secrets: Mapping[str, Secret], project: Path) -> dict[str, str]:
@@ -25,6 +26,8 @@ def _checked(name: str, value: str) -> str:
     value = value.rstrip("\r\n")
     if len(value) < MINIMUM:
         raise _problem(name, f"is shorter than {MINIMUM} characters, too short to be masked")
+    if "\0" in value or any("\ud800" <= one <= "\udfff" for one in value):
+        raise _problem(name, "is no text in UTF-8 without a NUL", _ENCODE)
     return value
 
 
@@ -52,13 +55,16 @@ def _read(secret: Secret, project: Path) -> str:
             secret.command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
             timeout=_COMMAND_SECONDS,
             check=False,
         )
-    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError) as error:
+    except (OSError, subprocess.TimeoutExpired) as error:
         # The error's text may quote output; its kind is enough.
         raise _problem(secret.name, f"command failed: {type(error).__name__}") from None
     if done.returncode != 0:
         raise _problem(secret.name, f"command exited with {done.returncode}")
-    return done.stdout
+    try:
+        return done.stdout.decode()
+    except UnicodeDecodeError:
+        # Decoded here: gevent prints the traceback of a pipe that it cannot decode.
+        raise _problem(secret.name, "is no text in UTF-8 without a NUL", _ENCODE) from None

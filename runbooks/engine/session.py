@@ -24,6 +24,7 @@ from runbooks.engine.model.host import Origin
 from runbooks.engine.model.operation import Preview
 from runbooks.engine.model.runbook import Runbook, Step
 from runbooks.engine.plan.approval import Approval
+from runbooks.engine.plan.masked import masked_plan
 from runbooks.engine.plan.plan import Plan
 from runbooks.engine.plan.planner import make_plan
 from runbooks.engine.plan.saved import SavedPlan
@@ -132,6 +133,10 @@ class Session:
     def plan(self) -> Plan:
         """Facts now, no host touched."""
         return make_plan(self.survey)
+
+    def shown(self, plan: Plan) -> Plan:
+        """The plan as a view may have it, with every secret masked (`unlock` comes first)."""
+        return masked_plan(plan, self.bus.redactor)
 
     def moved(self, plan: Plan) -> list[str]:
         """What a saved plan found and this one does not; see `staleness.moved`."""

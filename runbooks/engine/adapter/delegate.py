@@ -88,9 +88,9 @@ def _operating(
     given = dict(delegate.arguments)
     inner = getattr(delegate.operation, "_inner", delegate.operation)
     config = state.config.copy()
-    # A diff would fetch files, and print them.
     config.DIFF = False
     with ExitStack() as stack:
+        stack.enter_context(_without_diffs(state))
         stack.enter_context(using(ctx_state, state))
         stack.enter_context(using(ctx_config, config))
         stack.enter_context(using(ctx_host, host))
@@ -109,6 +109,23 @@ def _operating(
             host.noop = noop
             for name, value in before.items():
                 setattr(host, name, value)
+
+
+@contextmanager
+def _without_diffs(state: Any) -> Iterator[None]:
+    """A diff would fetch files and print what is in them, secrets too. pyinfra asks the state's
+    own configuration, which operations on other hosts share: the last one sets it back."""
+    if not getattr(state, "eagle3_delegates", 0):
+        state.eagle3_delegates = 0
+        state.eagle3_diff = state.config.DIFF
+        state.config.DIFF = False
+    state.eagle3_delegates += 1
+    try:
+        yield
+    finally:
+        state.eagle3_delegates -= 1
+        if not state.eagle3_delegates:
+            state.config.DIFF = state.eagle3_diff
 
 
 def _execute(state: Any, host: Any, command: Any, base: dict[str, Any], run: Runner) -> Output:
@@ -155,5 +172,7 @@ def _task(script: str, arguments: dict[str, Any]) -> Task:
         stdin=stdin.encode() if isinstance(stdin, str) else stdin,
         timeout=arguments.pop("_timeout", None),
         last=True,
+        # An operation's arguments stand in its commands.
+        hidden=True,
         shell=arguments.pop("_shell_executable", None) or "sh",
     )

@@ -99,7 +99,7 @@ class Door:
             if self._plan is None:
                 self.session.unlock()
                 self._plan = self.session.plan()
-                show_plan(self._plan, self.console)
+                show_plan(self.session.shown(self._plan), self.console)
                 if self._plan.count(*STUCK):
                     exit_with(self._plan.code)
             return self._plan

@@ -181,7 +181,8 @@ class PyinfraFleet:
         # with sudo does.
         if put.secret or len(put.content) <= writing.INLINE_LIMIT:
             script = writing.inline_script(put, temp)
-            task = batch.Task(script=script, last=True, hidden=put.secret)
+            # Whether it is secret or not: no file's content is anybody's business in an argv.
+            task = batch.Task(script=script, last=True, hidden=True)
             return self._change(host, task, fence)
         prepared = self._change(host, batch.Task(script=writing.prepare_script(put, temp)), fence)
         if prepared.exit != 0:

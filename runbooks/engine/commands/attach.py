@@ -9,6 +9,7 @@ from pathlib import Path
 
 from runbooks.engine.adapter.inventory import make_fleet
 from runbooks.engine.adapter.runtime import on_interrupts
+from runbooks.engine.commands.words import Words
 from runbooks.engine.fleet import Unreachable
 from runbooks.engine.jobs import jobs_on
 from runbooks.engine.model.diagnostic import Diagnostic, ExitCode, RunbookError
@@ -39,15 +40,17 @@ def run(arguments: argparse.Namespace) -> int:
     fleet.connect([name.host] if name.host else list(fleet.hosts))
     asked = [name.host] if name.host else list(fleet.hosts)
     job = find_job(name, jobs_on(registry, fleet, Path.cwd(), asked))
+    words = Words(registry, fleet, Path.cwd())
     console = make_console()
-    console.print(printable(f"{job.host}  {job_line(job)}"))
+    console.print(printable(f"{job.host}  {job_line(words.job(job))}"))
     leave = threading.Event()
     on_interrupts(leave.set)
     line = ProgressLine(console)
     following = operation_of(registry, job).follow(context_of(job, fleet, Path.cwd()))
 
     def show(progress: Progress) -> None:
-        line.show(f"{job.runbook}/{job.step}", job.host, progress)
+        shown = words.progress(job.runbook, progress)
+        line.show(f"{job.runbook}/{job.step}", job.host, shown)
 
     try:
         said = watch(following, fleet, job.host, show, leave)
@@ -56,10 +59,9 @@ def run(arguments: argparse.Namespace) -> int:
         return ExitCode.INTERRUPTED
     except (OperationFailed, Unknown, Unreachable) as error:
         code = ExitCode.UNREACHABLE if isinstance(error, Unreachable) else ExitCode.FAILED
-        raise RunbookError(
-            Diagnostic(str(error), where=f"{name.step}@{job.host}", code=code)
-        ) from None
+        said = words.text(job.runbook, str(error))
+        raise RunbookError(Diagnostic(said, where=f"{name.step}@{job.host}", code=code)) from None
     finally:
         line.end()
-    console.print(printable(said))
+    console.print(printable(words.text(job.runbook, said)))
     return ExitCode.DONE

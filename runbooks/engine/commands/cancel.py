@@ -12,6 +12,7 @@ from pathlib import Path
 from runbooks.engine.adapter.inventory import make_fleet
 from runbooks.engine.adapter.runtime import is_terminal, read_line
 from runbooks.engine.commands.opening import runs_folder
+from runbooks.engine.commands.words import Words
 from runbooks.engine.fleet import Unreachable
 from runbooks.engine.jobs import jobs_on
 from runbooks.engine.lock.owner import operator
@@ -45,7 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
     asked = [name.host] if name.host else list(fleet.hosts)
     fleet.connect(asked)
     job = find_job(name, jobs_on(registry, fleet, Path.cwd(), asked))
-    print(printable(f"{job.host}  {job_line(job)}"))
+    words = Words(registry, fleet, Path.cwd())
+    print(printable(f"{job.host}  {job_line(words.job(job))}"))
     if job.alive and not arguments.yes and not _confirmed(job):
         return ExitCode.APPROVAL
     origin = Origin(new_run_id(time.time()), operator(), socket.gethostname())
@@ -56,12 +58,11 @@ def run(arguments: argparse.Namespace) -> int:
         said = cancel_job(job, origin, registry, fleet, bus, threading.Event(), Path.cwd())
     except (OperationFailed, Unknown, Unreachable) as error:
         code = ExitCode.UNREACHABLE if isinstance(error, Unreachable) else ExitCode.FAILED
-        raise RunbookError(
-            Diagnostic(str(error), where=f"{job.step}@{job.host}", code=code)
-        ) from None
+        said = words.text(job.runbook, str(error))
+        raise RunbookError(Diagnostic(said, where=f"{job.step}@{job.host}", code=code)) from None
     finally:
         journal.close()
-    print(printable(said))
+    print(printable(words.text(job.runbook, said)))
     return ExitCode.DONE
 
 

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from runbooks.engine.commands.opening import add_options, open_session
 from runbooks.engine.plan.drift import drift_code, read_drift
+from runbooks.engine.plan.masked import masked_drift, masked_unsure
 from runbooks.engine.run.event import SCHEMA_VERSION, Bus
 from runbooks.engine.view.drift import drift_lines, drift_record, unsure_record
 from runbooks.engine.view.json_lines import JsonLines
@@ -24,8 +25,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Exit 10 where something differs, 6 where it is not known, 4 unreachable, 0 otherwise."""
     session = open_session(arguments, Bus([]))
+    # A fact may read what a secret is.
+    session.unlock()
+    redactor = session.bus.redactor
     survey = session.survey
     drift, unsure, records = read_drift(survey)
+    drift = [masked_drift(item, redactor) for item in drift]
+    unsure = [masked_unsure(item, redactor) for item in unsure]
     if (limit := survey.scope.limit) is not None:
         drift = [item for item in drift if item.host in limit]
         unsure = [item for item in unsure if item.host in limit]

@@ -39,13 +39,13 @@ def run(arguments: argparse.Namespace) -> int:
     session = open_session(arguments, Bus([]))
     if arguments.out is not None:
         refuse_other(arguments.out)
-        # What is saved is masked, so the secrets have to be known.
-        session.unlock()
+    # What is shown and saved is masked, so the secrets have to be known.
+    session.unlock()
     plan = session.plan()
     if arguments.json:
-        JsonLines(sys.stdout).take(plan_record(plan))
+        JsonLines(sys.stdout).take(plan_record(session.shown(plan)))
     else:
-        show_plan(plan, make_console(), diff=not arguments.no_diff)
+        show_plan(session.shown(plan), make_console(), diff=not arguments.no_diff)
     if arguments.out is not None:
         _save(session, plan, arguments.out)
         if not arguments.json:

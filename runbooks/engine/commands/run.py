@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+import traceback
 
 from runbooks.engine.adapter.runtime import is_terminal, on_interrupts, read_line
 from runbooks.engine.commands.opening import add_options, open_session
-from runbooks.engine.model.diagnostic import ExitCode
+from runbooks.engine.model.diagnostic import ExitCode, RunbookError
 from runbooks.engine.plan.plan import Plan
 from runbooks.engine.plan.staleness import refuse_moved, refuse_used
 from runbooks.engine.run.event import Bus
@@ -46,16 +47,24 @@ def run(arguments: argparse.Namespace) -> int:
     console = make_console()
     if arguments.json:
         stream = JsonLines(sys.stdout)
-        stream.take(plan_record(plan))
+        stream.take(plan_record(session.shown(plan)))
         bus.add(stream)
     else:
-        show_plan(plan, console)
+        show_plan(session.shown(plan), console)
         bus.add(RunView(console, verbose=arguments.verbose))
     # Where nothing would be changed there is nothing to confirm: the run says why.
     if plan.changes and not arguments.yes and not _confirmed(plan, terminal):
         return ExitCode.APPROVAL
     on_interrupts(lambda: _stop(session), session.abandon)
-    report = session.run()
+    try:
+        report = session.run()
+    except RunbookError:
+        raise
+    except Exception:
+        # A traceback's last line may quote a value.
+        trace = bus.redactor.text(traceback.format_exc())
+        print(f"{trace}runbook run: the engine failed; please report this", file=sys.stderr)
+        return ExitCode.BUG
     if not arguments.json:
         show_recap(report, session.runbook, console)
     return report.code

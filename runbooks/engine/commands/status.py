@@ -13,6 +13,7 @@ from typing import Any
 from rich.text import Text
 
 from runbooks.engine.adapter.inventory import make_fleet, select_hosts
+from runbooks.engine.commands.words import Words
 from runbooks.engine.jobs import jobs_on
 from runbooks.engine.lock.keeper import read_locks
 from runbooks.engine.lock.script import LockState
@@ -42,7 +43,9 @@ def run(arguments: argparse.Namespace) -> int:
     down = fleet.connect(hosts)
     up = [host for host in hosts if host not in down]
     locks = read_locks(fleet, up)
-    jobs = jobs_on(installed(), fleet, Path.cwd(), up)
+    registry = installed()
+    words = Words(registry, fleet, Path.cwd())
+    jobs = words.jobs(jobs_on(registry, fleet, Path.cwd(), up))
     console = make_console()
     stream = JsonLines(sys.stdout)
     codes = {ExitCode.DONE}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from runbooks.engine.adapter.inventory import make_fleet, select_hosts
 from runbooks.engine.adapter.runtime import is_terminal, read_line
+from runbooks.engine.commands.words import Words
 from runbooks.engine.fleet import Fleet, Unreachable
 from runbooks.engine.jobs import jobs_on
 from runbooks.engine.lock.keeper import read_locks
@@ -40,7 +41,10 @@ def run(arguments: argparse.Namespace) -> int:
         print(printable(f"{host}: locked {who}"))
         if state.acting is not None:
             print(f"{host}: a command of it still runs (process {state.acting})")
-    for host, jobs in jobs_on(installed(), fleet, Path.cwd(), sorted(held)).items():
+    registry = installed()
+    words = Words(registry, fleet, Path.cwd())
+    found = words.jobs(jobs_on(registry, fleet, Path.cwd(), sorted(held)))
+    for host, jobs in found.items():
         for job in [] if isinstance(jobs, str) else jobs:
             if job.alive:
                 print(printable(f"{host}: {job_line(job)}  (it goes on)"))

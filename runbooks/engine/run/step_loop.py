@@ -237,8 +237,9 @@ class StepLoop:
         because = sentences(found.ensures, Truth.FALSE)
         if not because:
             self._checkpoint(step, host, found.ensures)
-            done = Result.RAN if attached is not None else Result.SATISFIED
-            return done, sentences(found.ensures, Truth.TRUE)
+            if attached is not None:
+                return Result.RAN, attached or sentences(found.ensures, Truth.TRUE)
+            return Result.SATISFIED, sentences(found.ensures, Truth.TRUE)
         if forbidden is not None:
             raise Ended(Result.BLOCKED, refusal(step.id, forbidden, because))
         # The operator may take any time to answer, so requires are read behind the question,
