@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,6 +32,7 @@ from typing import Any
 from deploy.operations.common import exit_words
 from deploy.shell import fields, quote
 from runbooks.engine.model.host import Origin
+from runbooks.engine.model.names import file_name
 from runbooks.engine.model.probe import Unknown
 
 __all__ = [
@@ -43,7 +43,6 @@ __all__ = [
     "folder",
     "job_state",
     "probe",
-    "segment",
     "spec_digest",
 ]
 
@@ -175,15 +174,7 @@ class JobState:
 
 def folder(runbook: str, step: str) -> str:
     """The job's folder as a shell word; EAGLE3_STATE is exported to every script."""
-    return f'"${{EAGLE3_STATE:?}}"/jobs/{quote(segment(runbook))}/{quote(segment(step))}'
-
-
-def segment(name: str) -> str:
-    """A safe file name; two names stay two."""
-    safe = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
-    if safe == name and name.strip("."):
-        return name
-    return f"{safe}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return f'"${{EAGLE3_STATE:?}}"/jobs/{quote(file_name(runbook))}/{quote(file_name(step))}'
 
 
 def spec_digest(argv: Sequence[str], cwd: str | None) -> str:

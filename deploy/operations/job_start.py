@@ -17,10 +17,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deploy.operations.job_folder import PROCESS, folder, segment, spec_digest
+from deploy.operations.job_folder import PROCESS, folder, spec_digest
 from deploy.operations.job_unit import UNIT, unit_variables
 from deploy.shell import quote
 from runbooks.engine.model.host import Context
+from runbooks.engine.model.names import file_name
 
 __all__ = ["meta_of", "start_script"]
 
@@ -218,7 +219,7 @@ def start_script(
         f"j_folder={folder(runbook, step)}\n"
         f"j_meta={quote(json.dumps(meta))}\n"
         f"j_words={quote(words)}\n"
-        + unit_variables(segment(runbook), segment(step))
+        + unit_variables(file_name(runbook), file_name(step))
         + PROCESS
         + UNIT
         + _START

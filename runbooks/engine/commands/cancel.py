@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import socket
-import sys
 import threading
 import time
 from pathlib import Path
 
 from runbooks.engine.adapter.inventory import make_fleet
-from runbooks.engine.adapter.runtime import is_terminal, read_line
+from runbooks.engine.commands.asking import confirmed
 from runbooks.engine.commands.opening import runs_folder
 from runbooks.engine.commands.words import Words
 from runbooks.engine.fleet import Unreachable
@@ -18,7 +17,6 @@ from runbooks.engine.jobs import jobs_on
 from runbooks.engine.lock.owner import operator
 from runbooks.engine.model.diagnostic import Diagnostic, ExitCode, RunbookError
 from runbooks.engine.model.host import Origin
-from runbooks.engine.model.job import JobRecord
 from runbooks.engine.model.operation import OperationFailed
 from runbooks.engine.model.probe import Unknown
 from runbooks.engine.registry import installed
@@ -48,7 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
     job = find_job(name, jobs_on(registry, fleet, Path.cwd(), asked))
     words = Words(registry, fleet, Path.cwd())
     print(printable(f"{job.host}  {job_line(words.job(job))}"))
-    if job.alive and not arguments.yes and not _confirmed(job):
+    question = f"End {job.runbook}/{job.step} on {job.host}?"
+    if job.alive and not arguments.yes and not confirmed(question, "cancel"):
         return ExitCode.APPROVAL
     origin = Origin(new_run_id(time.time()), operator(), socket.gethostname())
     journal = Journal(runs_folder(Path.cwd()) / origin.run)
@@ -64,12 +63,3 @@ def run(arguments: argparse.Namespace) -> int:
         journal.close()
     print(printable(words.text(job.runbook, said)))
     return ExitCode.DONE
-
-
-def _confirmed(job: JobRecord) -> bool:
-    if not is_terminal(sys.stdin):
-        print("runbook cancel: not confirmed; without a terminal give -y", file=sys.stderr)
-        return False
-    question = f"End {job.runbook}/{job.step} on {job.host}? Only 'yes' does: "
-    print(question, end="", file=sys.stderr, flush=True)
-    return read_line().strip() == "yes"

@@ -6,10 +6,10 @@ import argparse
 import sys
 import traceback
 
-from runbooks.engine.adapter.runtime import is_terminal, on_interrupts, read_line
+from runbooks.engine.adapter.runtime import is_terminal, on_interrupts
+from runbooks.engine.commands.asking import confirmed
 from runbooks.engine.commands.opening import add_options, open_session
 from runbooks.engine.model.diagnostic import ExitCode, RunbookError
-from runbooks.engine.plan.plan import Plan
 from runbooks.engine.plan.staleness import refuse_moved, refuse_used
 from runbooks.engine.run.event import Bus
 from runbooks.engine.session import Session
@@ -53,7 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
         show_plan(session.shown(plan), console)
         bus.add(RunView(console, verbose=arguments.verbose))
     # Where nothing would be changed there is nothing to confirm: the run says why.
-    if plan.changes and not arguments.yes and not _confirmed(plan, terminal):
+    asks = plan.changes and not arguments.yes
+    if asks and not confirmed(f"Run {plan.runbook.name}?", "run", terminal=terminal):
         return ExitCode.APPROVAL
     on_interrupts(lambda: _stop(session), session.abandon)
     try:
@@ -68,18 +69,6 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.json:
         show_recap(report, session.runbook, console)
     return report.code
-
-
-def _confirmed(plan: Plan, terminal: bool) -> bool:
-    """Ask; where nobody can answer, say how to go on without."""
-    if not terminal:
-        print("runbook run: not confirmed; without a terminal give -y", file=sys.stderr)
-        return False
-    print(f"Run {plan.runbook.name}? Only 'yes' goes on: ", end="", file=sys.stderr, flush=True)
-    if read_line().strip() == "yes":
-        return True
-    print("runbook run: not confirmed, nothing was done", file=sys.stderr)
-    return False
 
 
 def _stop(session: Session) -> None:

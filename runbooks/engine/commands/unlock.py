@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import socket
-import sys
 import time
 from pathlib import Path
 
 from runbooks.engine.adapter.inventory import make_fleet, select_hosts
-from runbooks.engine.adapter.runtime import is_terminal, read_line
+from runbooks.engine.commands.asking import confirmed
 from runbooks.engine.commands.words import Words
 from runbooks.engine.fleet import Fleet, Unreachable
 from runbooks.engine.jobs import jobs_on
@@ -51,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not held:
         print("no lock is held")
         return ExitCode.DONE
-    if not arguments.yes and not _confirmed(held):
+    if not arguments.yes and not confirmed(f"Release {', '.join(held)}?", "unlock"):
         return ExitCode.APPROVAL
     by = f"{operator()}@{socket.gethostname()}"
     for host, state in held.items():
@@ -93,11 +92,3 @@ def _states(fleet: Fleet, hosts: list[str], *, needed: bool = True) -> dict[str,
 
 def _failed(host: str, reason: str, code: ExitCode) -> RunbookError:
     return RunbookError(Diagnostic(f"cannot be unlocked: {reason}", where=host, code=code))
-
-
-def _confirmed(held: dict[str, LockState]) -> bool:
-    if not is_terminal(sys.stdin):
-        print("runbook unlock: not confirmed; without a terminal give -y", file=sys.stderr)
-        return False
-    print(f"Release {', '.join(held)}? Only 'yes' does: ", end="", file=sys.stderr, flush=True)
-    return read_line().strip() == "yes"

@@ -9,9 +9,7 @@ failure, a crash or a release is not taken for somebody else's doing.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
@@ -20,6 +18,7 @@ from typing import Any
 from runbooks.engine.model.check import Check, Finding, Want
 from runbooks.engine.model.fact import Argument, Fact, Field
 from runbooks.engine.model.host import Context
+from runbooks.engine.model.names import file_name
 from runbooks.engine.model.probe import Asking, Shell
 from runbooks.engine.model.values import Text
 from runbooks.engine.plan.durable import plain
@@ -185,15 +184,7 @@ exit 1
 
 def _file(runbook: str) -> str:
     """The file as a shell word; EAGLE3_STATE is exported to every script."""
-    return f'"${{EAGLE3_STATE:?}}"/checkpoints/{quote(_segment(runbook))}.jsonl'
-
-
-def _segment(name: str) -> str:
-    """A safe file name; two names stay two."""
-    safe = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
-    if safe == name and name.strip("."):
-        return name
-    return f"{safe}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return f'"${{EAGLE3_STATE:?}}"/checkpoints/{quote(file_name(runbook))}.jsonl'
 
 
 class _Checkpoints(Fact):
