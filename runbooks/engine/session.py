@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from runbooks.engine.bounds import compact_checkpoints, left_behind, name_interrupted
 from runbooks.engine.fleet import Fleet
 from runbooks.engine.jobs import jobs_on
 from runbooks.engine.lock.keeper import Keeper
@@ -35,7 +36,6 @@ from runbooks.engine.plan.survey import Survey
 from runbooks.engine.plan.transient import TransientState, dependents_of, transient_state
 from runbooks.engine.redact import Redactor
 from runbooks.engine.registry import Registry
-from runbooks.engine.run.bounds import compact_checkpoints, left_behind, name_interrupted
 from runbooks.engine.run.change import Changer
 from runbooks.engine.run.event import Bus
 from runbooks.engine.run.identity import identity

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from runbooks.engine.bounds import compact_checkpoints
 from runbooks.engine.lock.keeper import Keeper
 from runbooks.engine.model.host import Host, Origin
 from runbooks.engine.plan.checkpoint import append_script, checkpoint_line, parse_checkpoints
 from runbooks.engine.redact import Redactor
-from runbooks.engine.run.bounds import compact_checkpoints
 from runbooks.engine.run.change import Changer
 from runbooks.engine.run.mirror import Mirror
 from tests.engine.lock.shell_fleet import ShellFleet
