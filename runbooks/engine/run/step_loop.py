@@ -116,15 +116,15 @@ class StepLoop:
     def _again(self, step: Step, result: Result, attempts: int, attempt: Attempt) -> bool:
         """Whether `retry` allows another attempt.
 
-        Not after a mutating command was sent: it may still run on the host. A job is found
-        and attached to.
+        Not after a mutating command was sent and its host went away: it may still run there.
+        One whose time ran out was ended, and a job is found and attached to.
         """
         long = step.do is not None and step.do.operation.long
         return (
             attempts < step.retry.times
             and step.irreversible is None
             and _error_class(result) in step.retry.when
-            and (long or not attempt.acted)
+            and (long or not attempt.acted or result is Result.TIMEOUT)
             and not self.stop.is_set()
         )
 

@@ -243,6 +243,26 @@ def test_a_command_that_may_still_run_is_not_started_again(tmp_path: Path) -> No
     assert (report.code, report.changed) == (ExitCode.UNREACHABLE, 1)
 
 
+def test_a_command_whose_time_ran_out_was_ended_and_is_tried_again(tmp_path: Path) -> None:
+    world = World({"one": {"gate": "open"}})
+    perform = world.perform
+
+    def slow_once(host, action, fence=""):
+        if action.argv and not world.log:
+            world.log.append((host, action.argv))
+            return Output(124)
+        return perform(host, action, fence)
+
+    world.perform = slow_once
+    retry = Retry(times=2, wait=1, when=("timeout",))
+    one = setting("a", retry=retry, timeout=5, requires=(flag("gate", "open"),))
+    report = run(world, one, tmp_path=tmp_path)
+    assert (results(report), report.code) == ({"a": "ran"}, ExitCode.DONE)
+    assert len(world.log) == 2
+    # Before each attempt the requires were read again.
+    assert [label for _, label in world.asked].count("flag gate") == 2
+
+
 def test_a_timeout_ends_the_step_with_its_own_code(tmp_path: Path) -> None:
     world = World({"one": {}})
 
