@@ -211,3 +211,14 @@ def until(holds: Callable[[], object], what: str = "") -> None:
     while not holds():
         assert time.monotonic() < end, f"waited in vain for {what or holds}"
         time.sleep(0.05)
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """The controller dies without a last word."""
+    process.kill()
+    process.communicate()
+
+
+def approval(world: World, step: str) -> str:
+    """What an operator copies out of the plan."""
+    return f"{step}={world.plan_rows()[step]['approval']}"
